@@ -1,0 +1,71 @@
+"""rtx trains transformers from one TOML file; this package is the core: it checks the file, finds the parts, runs.
+
+The names here are what a plugin needs. None of them imports torch.
+"""
+
+from rtx_core.components import (
+    Architecture,
+    Callback,
+    Command,
+    Component,
+    Data,
+    GroupRule,
+    Head,
+    InputPath,
+    LoadRules,
+    Loss,
+    Metric,
+    MetricPart,
+    Optimizer,
+    Outputs,
+    ParameterGroup,
+    Scheduler,
+    Source,
+    SpecialTokens,
+    Strategy,
+    Task,
+    Tokenizer,
+)
+from rtx_core.errors import DataError, InputError, PipelineError, PluginError, RtxError, RunError
+from rtx_core.hooks import hookimpl
+from rtx_core.lengths import Horizon, Interval, Length
+from rtx_core.run import Run
+from rtx_core.samples import Batch, Record, Sample
+
+__all__ = [
+    "Architecture",
+    "Batch",
+    "Callback",
+    "Command",
+    "Component",
+    "Data",
+    "DataError",
+    "GroupRule",
+    "Head",
+    "Horizon",
+    "InputError",
+    "InputPath",
+    "Interval",
+    "Length",
+    "LoadRules",
+    "Loss",
+    "Metric",
+    "MetricPart",
+    "Optimizer",
+    "Outputs",
+    "ParameterGroup",
+    "PipelineError",
+    "PluginError",
+    "Record",
+    "RtxError",
+    "Run",
+    "RunError",
+    "Sample",
+    "Scheduler",
+    "Source",
+    "SpecialTokens",
+    "Strategy",
+    "Task",
+    "Tokenizer",
+    "hookimpl",
+]

@@ -1,0 +1,330 @@
+"""Pipeline → run: data, tokenizer, model, optimizer and parts, each stage from the one before.
+
+:func:`prepare` is everything that needs no model; :func:`build` adds the model and what trains it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import psutil
+import torch
+
+from rtx_core import weights
+from rtx_core.config.pipeline import eval_name
+from rtx_core.dataset import SampleStore, Steps
+from rtx_core.errors import DataError, InputError
+from rtx_core.folder import write_text_atomically
+from rtx_core.groups import parameter_groups
+from rtx_core.lengths import Horizon
+from rtx_core.model import Model, TrainedModule, initialize, make_model
+from rtx_core.order import Cutting
+from rtx_core.reading import Records, read_records
+from rtx_core.registry import PartHooks
+from rtx_core.run import Run
+from rtx_core.schedule import build_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import tokenizers
+
+    from rtx_core.components import (
+        Architecture,
+        Direction,
+        LossPart,
+        MetricPart,
+        Outputs,
+        ParameterGroup,
+        Schedule,
+        TaskPart,
+    )
+    from rtx_core.config import Pipeline
+    from rtx_core.console import Console
+    from rtx_core.samples import Record
+
+_DEFAULT_MAX_LENGTH = 512
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Prepared:
+    """The data of a run, encoded, and its length in steps; no model yet."""
+
+    records: Records
+    tokenizer: tokenizers.Tokenizer
+    outputs: Outputs
+    task: TaskPart
+    train: SampleStore
+    eval: dict[str, SampleStore]
+    """By the evaluation set's name; empty for a single one."""
+    test: SampleStore | None
+    cutting: Cutting
+    horizon: Horizon
+    max_length: int
+    """Tokens of the longest sequence that is kept."""
+    vocab_size: int
+    """Rows of the token table."""
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of the tokenizer."""
+        return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
+
+
+@attrs.define(kw_only=True, eq=False)
+class Training:
+    """A run with everything that its loop needs."""
+
+    run: Run
+    prepared: Prepared
+    model: Model
+    loss: LossPart
+    module: torch.nn.Module
+    """Model and loss, as the strategy wrapped them."""
+    schedule: Schedule
+    groups: Sequence[ParameterGroup]
+    steps: Steps
+    metrics: dict[str, MetricPart]
+    parts: dict[str, Any]
+    """Every built part by its name in messages and checkpoints, as ``callback.early_stopping``."""
+    hooks: PartHooks
+    eval_every: Fraction
+    """In steps, with a fraction of a step."""
+    loaded: weights.LoadReport | None
+    """What came from a checkpoint and what is new; None for a start from the seed."""
+
+    @property
+    def peak_rates(self) -> list[float]:
+        """The peak rate of each of the optimizer's groups."""
+        return [group.lr for group in self.groups]
+
+
+def prepare(pipeline: Pipeline, *, console: Console, tokenizer_folder: Path | None = None) -> Prepared:
+    """Read the data, make the tokenizer, encode, and count the steps.
+
+    :param tokenizer_folder: where a tokenizer of an earlier start of this run is kept, and a new one is written.
+    :raises InputError: data, tokenizer, task and architecture don't fit together.
+    """
+    records = read_records(pipeline)
+    tokenizer = _tokenizer(pipeline, records.train, tokenizer_folder)
+    vocab_size = _table_rows(pipeline.architecture, tokenizer)
+    max_length = _max_length(pipeline)
+    outputs = pipeline.task.outputs(records.train, vocab_size)
+    task = pipeline.task.build(tokenizer, outputs, max_length)
+    train = _encoded(task, records.train, "training")
+    evals = {name: _encoded(task, rows, eval_name(name)) for name, rows in records.eval.items()}
+    test = None if records.test is None else _encoded(task, records.test, "test")
+    cutting = _cutting(pipeline, len(train))
+    console.say(f"data: {len(train):,} training samples, {train.tokens:,} tokens")
+    return Prepared(
+        records=records,
+        tokenizer=tokenizer,
+        outputs=outputs,
+        task=task,
+        train=train,
+        eval=evals,
+        test=test,
+        cutting=cutting,
+        horizon=_horizon(pipeline, cutting, train),
+        max_length=max_length,
+        vocab_size=vocab_size,
+    )
+
+
+def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console) -> Training:
+    """Build every part of a run at step 0.
+
+    :raises InputError: a checkpoint doesn't fit the model, or a rule names no parameter.
+    :raises PluginError: parts contradict each other.
+    """
+    strategy = pipeline.strategy.build(pipeline.run.device)
+    model, loaded = build_model(pipeline, prepared, working_directory=Path.cwd())
+    model.to(strategy.device)
+    loss = pipeline.loss.build(prepared.outputs)
+    module = strategy.wrap(TrainedModule(model, loss).to(strategy.device))
+    groups = parameter_groups(model, pipeline.architecture.layer_names(), pipeline.optimizer)
+    optimizer = pipeline.optimizer.build(groups)
+    schedule = build_schedule(pipeline.scheduler, prepared.horizon)
+    metrics = {name: metric.build(prepared.outputs) for name, metric in pipeline.metrics.items()}
+    parts: dict[str, Any] = {
+        **{f"callback.{name}": callback.build() for name, callback in pipeline.callbacks.items()},
+        "optimizer": optimizer,
+        "scheduler": schedule,
+        "loss": loss,
+        **{f"metric.{name}": metric for name, metric in metrics.items()},
+        "task": prepared.task,
+        "architecture": model.backbone,
+        "head": model.head,
+        "strategy": strategy,
+    }
+    hooks = PartHooks(parts, default="strategy")
+    monitor, direction = _monitor(pipeline, prepared)
+    run = Run(
+        pipeline=pipeline,
+        folder=folder,
+        model=model,
+        optimizer=optimizer,
+        strategy=strategy,
+        console=console,
+        horizon=prepared.horizon,
+        monitor=monitor,
+        monitor_direction=direction,
+        threads=torch.get_num_threads(),
+    )
+    hooks.run = run
+    return Training(
+        run=run,
+        prepared=prepared,
+        model=model,
+        loss=loss,
+        module=module,
+        schedule=schedule,
+        groups=groups,
+        steps=Steps(prepared.train, prepared.task, prepared.cutting, seed=pipeline.run.seed, rank=strategy.rank),
+        metrics=metrics,
+        parts=parts,
+        hooks=hooks,
+        eval_every=prepared.horizon.exact(pipeline.training.eval_every),
+        loaded=loaded,
+    )
+
+
+def build_model(
+    pipeline: Pipeline, prepared: Prepared, *, working_directory: Path
+) -> tuple[Model, weights.LoadReport | None]:
+    """The model on the current default device: from the seed, or from a checkpoint where the pipeline names one."""
+    architecture = pipeline.architecture
+    model = make_model(
+        architecture,
+        pipeline.head,
+        task=task_name(pipeline),
+        outputs=prepared.outputs.size,
+        vocab_size=prepared.vocab_size,
+        seed=pipeline.run.seed,
+    )
+    source = architecture.from_pretrained
+    if source is None or next(model.parameters()).is_meta:
+        initialize(model, model.parameters_by_name().keys(), pipeline.run.seed)
+        return model, None
+    parameters = model.parameters_by_name()
+    context = weights.LoadContext(
+        base_prefix=model.public_name("backbone."),
+        head={name for name in parameters if name not in _backbone_names(model)},
+        tied=model.tied_names(),
+        rules=architecture.load,
+    )
+    report = weights.load(weights.source_folder(source, working_directory), parameters, context)
+    initialize(model, report.new, pipeline.run.seed)
+    return model, report
+
+
+def _backbone_names(model: Model) -> set[str]:
+    return {model.public_name(f"backbone.{name}") for name, _ in model.backbone.named_parameters()}
+
+
+def task_name(pipeline: Pipeline) -> str:
+    """The name of the pipeline's task, as ``masked_lm``."""
+    return pipeline.chosen["task"].name
+
+
+def set_up_process(pipeline: Pipeline) -> int:
+    """Set threads and determinism for this process, and return the number of threads."""
+    training = pipeline.training
+    threads = training.threads or int(os.environ.get("OMP_NUM_THREADS", "0")) or _physical_cores()
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(training.deterministic)
+    return threads
+
+
+def _physical_cores() -> int:
+    return psutil.cpu_count(logical=False) or os.cpu_count() or 1
+
+
+def _tokenizer(pipeline: Pipeline, records: Sequence[Record], folder: Path | None) -> tokenizers.Tokenizer:
+    import tokenizers
+
+    kept = None if folder is None else folder / "tokenizer.json"
+    if kept is not None and kept.is_file():
+        return tokenizers.Tokenizer.from_file(str(kept))
+    texts = (text for record in records for text in pipeline.task.texts(record))
+    tokenizer = pipeline.tokenizer.build(texts, pipeline.architecture.special_tokens)
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(kept, tokenizer.to_str(pretty=True))
+    return tokenizer
+
+
+def _table_rows(architecture: Architecture, tokenizer: tokenizers.Tokenizer) -> int:
+    tokens = tokenizer.get_vocab_size(with_added_tokens=True)
+    rows = architecture.vocab_size or tokens
+    if tokens > rows:
+        raise InputError(
+            f"the tokenizer has {tokens} tokens, but the token table has only {rows} rows (architecture.vocab_size); "
+            "take the tokenizer that belongs to the weights, or a larger table"
+        )
+    return rows
+
+
+def _max_length(pipeline: Pipeline) -> int:
+    usable, wanted = pipeline.architecture.usable_positions, pipeline.task.max_length
+    if wanted is not None and usable is not None and wanted > usable:
+        raise InputError(f"task.max_length: {wanted}, but the architecture has only {usable} usable positions")
+    return wanted or usable or _DEFAULT_MAX_LENGTH
+
+
+def _encoded(task: TaskPart, records: Sequence[Record], what: str) -> SampleStore:
+    store = SampleStore(task.samples(records))
+    if not len(store):
+        file = records[0].file if records else what
+        raise DataError(file, None, f"gives no sample for {what}")
+    return store
+
+
+def _cutting(pipeline: Pipeline, samples: int) -> Cutting:
+    training, processes = pipeline.training, pipeline.strategy.processes()
+    return Cutting(
+        samples=samples,
+        batch_size=training.batch_size,
+        micro_batch_size=training.micro_batch_size or -(-training.batch_size // processes),
+        processes=processes,
+    )
+
+
+def _horizon(pipeline: Pipeline, cutting: Cutting, train: SampleStore) -> Horizon:
+    epoch = Horizon(
+        total=0,
+        run_total=0,
+        steps_per_epoch=cutting.steps_per_epoch,
+        samples_per_epoch=cutting.samples,
+        tokens_per_epoch=train.tokens,
+    )
+    total = epoch.steps(pipeline.training.duration)
+    return attrs.evolve(epoch, total=total, run_total=total)
+
+
+def _monitor(pipeline: Pipeline, prepared: Prepared) -> tuple[str | None, Direction]:
+    """What best goes by, and which way is better; None where nothing is evaluated."""
+    if not prepared.eval:
+        return None, "min"
+    directions = monitored_names(pipeline, list(prepared.eval))
+    if pipeline.monitor not in directions:
+        raise InputError(
+            f'training.monitor: no evaluation gives "{pipeline.monitor}"; there are {", ".join(directions)}'
+        )
+    return pipeline.monitor, directions[pipeline.monitor]
+
+
+def monitored_names(pipeline: Pipeline, evals: Sequence[str]) -> dict[str, Direction]:
+    """Every value that can be the monitor, and which way it gets better."""
+    names: dict[str, Direction] = {}
+    for name in evals:
+        prefix = eval_name(name)
+        names[f"{prefix}/loss"] = "min"
+        for metric in pipeline.metrics.values():
+            names.update({f"{prefix}/{key}": way for key, way in metric.names().items() if way is not None})
+    return names

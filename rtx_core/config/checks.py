@@ -1,0 +1,106 @@
+"""Rules between tables, and what they are about: each yields the key at fault and what is wrong with it."""
+
+from __future__ import annotations
+
+import glob
+from typing import TYPE_CHECKING
+
+from rtx_core.config.pipeline import Split, TrainingSettings, eval_name
+from rtx_core.lengths import Length
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from rtx_core.components import Data, Direction, Metric
+    from rtx_core.config.pipeline import DataSettings
+    from rtx_core.config.tree import Keys
+
+_WHOLE_RUN = Length.parse("100%")
+
+
+def training_rules(training: TrainingSettings) -> Iterator[tuple[Keys, str]]:
+    """Lengths that are none, and pieces larger than the whole."""
+    if training.duration.value == 0:
+        yield ("training", "duration"), "must be longer than 0"
+    if training.duration.unit == "%":
+        yield (
+            ("training", "duration"),
+            f"\"{training.duration}\" is a share of the run, so it can't be the run's length",
+        )
+    if training.eval_every.value == 0:
+        yield ("training", "eval_every"), "must be longer than 0"
+    if training.micro_batch_size is not None and training.micro_batch_size > training.batch_size:
+        sizes = f"{training.micro_batch_size} is more than the batch_size of {training.batch_size}"
+        yield ("training", "micro_batch_size"), f"{sizes}; a step is cut into micro-batches"
+
+
+def warmup_rules(warmup: Length, duration: Length) -> Iterator[tuple[Keys, str]]:
+    """A warm-up longer than the run, as far as that can be told from the file."""
+    whole = _WHOLE_RUN if warmup.unit == "%" else duration
+    if warmup.unit == whole.unit and warmup.value > whole.value:
+        yield ("scheduler", "warmup"), f"a warm-up of {warmup} is longer than the run of {duration}"
+
+
+def split_rules(data: DataSettings) -> Iterator[tuple[Keys, str]]:
+    """Shares that take nothing or everything, and sets that have a table too."""
+    split = data.split or Split()
+    for name, share, table in (("eval", split.eval, data.eval), ("test", split.test, data.test)):
+        if share and table:
+            yield ("data", "split", name), f"there is a [data.{name}] too; keep one of the two"
+    if split.eval + split.test >= 1:
+        yield ("data", "split"), f"takes {split.eval} and {split.test} of the records, which leaves none to train on"
+    if not split.eval and not split.test:
+        yield ("data", "split"), "takes nothing; give eval or test a share, as split = { eval = 0.1 }"
+
+
+def metric_rules(metrics: Mapping[str, Metric]) -> Iterator[tuple[Keys, str]]:
+    """Two metrics that would write the same value."""
+    owner = {"loss": "the loss"}
+    for table, metric in metrics.items():
+        for name in metric.names():
+            if name in owner:
+                yield ("metrics", table), f'gives "{name}", as does {owner[name]}'
+            owner.setdefault(name, f"[metrics.{table}]")
+
+
+def monitored(metrics: Mapping[str, Metric], evals: Collection[str]) -> dict[str, Direction | None]:
+    """Every value that the evaluations produce, as ``eval/loss``, and which way it gets better."""
+    values: dict[str, Direction | None] = {"loss": "min"}
+    for metric in metrics.values():
+        values |= metric.names()
+    return {f"{eval_name(name)}/{value}": way for name in evals for value, way in values.items()}
+
+
+def monitor_rules(monitor: str, values: Mapping[str, Direction | None]) -> Iterator[tuple[Keys, str]]:
+    """A monitor that no evaluation produces."""
+    keys = ("training", "monitor")
+    if not values:
+        yield keys, f'nothing produces "{monitor}": there is neither a [data.eval] nor a split'
+    elif monitor not in values:
+        usable = ", ".join(name for name, way in values.items() if way is not None)
+        yield keys, f'no evaluation produces "{monitor}"; there are {usable}'
+    elif values[monitor] is None:
+        yield keys, f'"{monitor}" is not a single number that gets better one way, so it can\'t be the monitor'
+
+
+def missing_files(data: DataSettings) -> Iterator[tuple[Keys, str]]:
+    """Data files that aren't there."""
+    sources: dict[Keys, Data] = {("data", "train"): data.train}
+    sources |= {(("data", "eval", name) if name else ("data", "eval")): source for name, source in data.eval.items()}
+    if data.test is not None:
+        sources["data", "test"] = data.test
+    for keys, source in sources.items():
+        for index, path in enumerate(getattr(source, "files", ())):
+            problem = _missing(path)
+            if problem is not None:
+                yield (*keys, "files", index), problem
+
+
+def _missing(path: Path) -> str | None:
+    if glob.has_magic(str(path)) and not path.exists():
+        found = any(True for _ in glob.iglob(str(path), recursive=True))  # noqa: PTH207 - the pattern is absolute
+        return None if found else f"no file matches {path}"
+    if path.is_dir():
+        return f'{path} is a folder; name its files, as "{path.name}/*"'
+    return None if path.exists() else f"no such file: {path}"

@@ -1,0 +1,153 @@
+"""The checked pipeline: one attrs class for each table that is not a plugin's, and the object that holds them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from rtx_core import components
+from rtx_core.lengths import Length
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rtx_core.config.tree import Origin
+    from rtx_core.registry import Chosen
+
+_positive = attrs.validators.ge(1)
+
+
+@attrs.frozen(kw_only=True)
+class RunSettings:
+    """``[run]``: what the run is called, where it computes, and its chance."""
+
+    name: str = attrs.field(validator=attrs.validators.matches_re(r"[^/\\\0]*[^/\\\0. ]"))
+    """Name of the run and of its folder; the file's name without ``.toml`` unless written."""
+    seed: int = attrs.field(default=0, validator=attrs.validators.ge(0))
+    """All chance of the run is derived from it."""
+    device: str = attrs.field(default="auto", validator=attrs.validators.matches_re(r"auto|cpu|mps|cuda(:\d+)?"))
+    """``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``."""
+
+
+@attrs.frozen(kw_only=True)
+class Split:
+    """``[data] split``: parts taken out of the training data, a pure function of the records and the seed."""
+
+    eval: float = attrs.field(default=0.0, validator=[attrs.validators.ge(0.0), attrs.validators.lt(1.0)])
+    """Share of the records for evaluation."""
+    test: float = attrs.field(default=0.0, validator=[attrs.validators.ge(0.0), attrs.validators.lt(1.0)])
+    """Share of the records for the test set."""
+    stratify: bool = False
+    """Take the share of each label."""
+
+
+@attrs.frozen(kw_only=True)
+class DataSettings:
+    """``[data]``: where the records of training, evaluation and test come from."""
+
+    train: components.Data
+    """The training records."""
+    eval: Mapping[str, components.Data] = attrs.field(factory=dict)
+    """Evaluation sets by name; the name is empty for a single ``[data.eval]``."""
+    test: components.Data | None = None
+    """Read once, at the end, by the model that is kept."""
+    split: Split | None = None
+    """Take evaluation and test records out of the training data."""
+
+
+@attrs.frozen(kw_only=True)
+class TrainingSettings:
+    """``[training]``: how long, in which pieces, and how it is measured."""
+
+    duration: Length
+    """How long to train: ``"3 epochs"``, ``"500 steps"``, ``"2e9 tokens"``, ``"10000 samples"``."""
+    batch_size: int = attrs.field(validator=_positive)
+    """Sequences per step, over all processes."""
+    micro_batch_size: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    """Sequences per forward pass and process; gradients are accumulated. None: the batch divided by the processes."""
+    eval_every: Length = attrs.field(factory=lambda: Length.parse("1 epoch"))
+    """How often to evaluate; an evaluation always follows the last step."""
+    eval_at_start: bool = False
+    """Evaluate before the first step too."""
+    eval_batch_size: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    """Sequences per forward pass in an evaluation; changes no result. None takes the micro-batch's."""
+    monitor: str | None = None
+    """The evaluation that best, early stopping and the kept model go by, as ``eval/accuracy``. None: the loss of the
+    first evaluation set."""
+    deterministic: bool = False
+    """Use only operations that give the same bits each time; on a GPU this is slower."""
+    workers: int = attrs.field(default=0, validator=attrs.validators.ge(0))
+    """Processes that prepare batches; 0 prepares them in the training process. Changes no result."""
+    threads: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    """CPU threads of the computation; it changes bits. None: OMP_NUM_THREADS, else the physical cores divided by the
+    processes on the machine."""
+
+
+@attrs.frozen(kw_only=True)
+class PluginSettings:
+    """``[plugins]``: which distributions may supply parts."""
+
+    prefer: Mapping[str, str] = attrs.field(factory=dict)
+    """``kind.name`` to the distribution that supplies it."""
+    require: tuple[str, ...] = ()
+    """Requirements that must be installed, as ``"acme-rtx>=1.2"``."""
+    block: tuple[str, ...] = ()
+    """Distributions whose plugins are not used."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Pipeline:
+    """One TOML file, checked: every table as the object that it names."""
+
+    run: RunSettings
+    task: components.Task
+    data: DataSettings
+    tokenizer: components.Tokenizer
+    architecture: components.Architecture
+    head: components.Head
+    loss: components.Loss
+    metrics: Mapping[str, components.Metric]
+    """By table name, the task's own first."""
+    optimizer: components.Optimizer
+    scheduler: components.Scheduler
+    strategy: components.Strategy
+    callbacks: Mapping[str, components.Callback]
+    """By table name, in the order of calls."""
+    training: TrainingSettings
+    plugins: PluginSettings = attrs.field(factory=PluginSettings)
+    commands: Mapping[str, components.Command] = attrs.field(factory=dict)
+    """Settings of commands, by table name."""
+
+    text: str
+    """The file as it was given."""
+    resolved: Mapping[str, Any]
+    """Every value used, as plain TOML data; a key that is None was left out."""
+    origins: Mapping[str, Origin]
+    """Where the value of each dotted key came from."""
+    chosen: Mapping[str, Chosen]
+    """The plugin behind each table, by dotted path (``optimizer``, ``callbacks.amp``)."""
+    notes: tuple[str, ...] = ()
+    """What could not be checked here, one sentence each."""
+
+    @property
+    def monitor(self) -> str:
+        """The name of the monitored value, as ``eval/loss``."""
+        if self.training.monitor is not None:
+            return self.training.monitor
+        first = next(iter(self.data.eval), "")
+        return f"eval/{first}/loss" if first else "eval/loss"
+
+
+TASK_LOSS_DIRECTION: Literal["min"] = "min"
+
+
+def eval_name(name: str) -> str:
+    """The prefix of an evaluation set's values: ``eval`` or ``eval/NAME``."""
+    return f"eval/{name}" if name else "eval"
+
+
+def folder_of(pipeline: Pipeline, output: Path | None, working_directory: Path) -> Path:
+    """The run's folder: ``--output``, or ``runs/<name>`` in the working directory."""
+    return output if output is not None else working_directory / "runs" / pipeline.run.name

@@ -1,0 +1,65 @@
+"""What a run says to a person: rich text on a terminal, plain lines in a pipe, and all of it in ``log.txt``.
+
+Messages go to stderr; results of commands go to stdout and are not this module's.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, TYPE_CHECKING
+
+import rich.console
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from rich.console import RenderableType
+
+_PLAIN_WIDTH = 120
+
+
+class Console:
+    """Says each thing once on stderr and, while a log is open, writes the same as plain text there."""
+
+    def __init__(self, stream: IO[str] | None = None, *, quiet: bool = False) -> None:
+        """Speak on ``stream`` (stderr unless given); a quiet console only writes the log."""
+        stream = stream if stream is not None else sys.stderr
+        plain = not stream.isatty()
+        self.rich = rich.console.Console(
+            file=stream, quiet=quiet, highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None
+        )
+        self._log: rich.console.Console | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a person watches: progress bars and colours make sense."""
+        return self.rich.is_terminal
+
+    def open_log(self, path: Path) -> None:
+        """Write everything that is said from now on to the end of this file too."""
+        self._log = rich.console.Console(
+            file=path.open("a", encoding="utf-8"), width=_PLAIN_WIDTH, highlight=False, no_color=True
+        )
+
+    def say(self, message: RenderableType = "", *, style: str | None = None) -> None:
+        """Say a line or anything that rich can draw. Square brackets in a string are text, not markup."""
+        self.rich.print(message, style=style, markup=False)
+        if self._log is not None:
+            self._log.print(message, markup=False)
+            self._log.file.flush()
+
+    def warn(self, message: str) -> None:
+        """Say what a person should look at."""
+        self.say(f"warning: {message}", style="yellow")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._log is not None:
+            self._log.file.close()
+            self._log = None

@@ -1,0 +1,182 @@
+"""What a run says of itself: the header before its first step, and the summary after its last."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rich.console import RenderableType
+
+    from rtx_core.build import Prepared, Training
+    from rtx_core.components import Outputs
+    from rtx_core.config import Pipeline
+    from rtx_core.model import Model
+
+_SHOWN_LABELS = 6
+
+
+def header(pipeline: Pipeline, prepared: Prepared, training: Training) -> RenderableType:
+    """What is about to run and from where, one line for each part that replaces ours."""
+    return _aligned(_header_rows(pipeline, prepared, training))
+
+
+def _header_rows(pipeline: Pipeline, prepared: Prepared, training: Training) -> Iterator[tuple[str, str]]:
+    run = training.run
+    yield "run", pipeline.run.name
+    yield "task", " · ".join((pipeline.chosen["task"].name, *_described(prepared.outputs)))
+    yield "data", data_line(prepared)
+    yield "model", f"{pipeline.chosen['architecture'].name}, {model_line(training.model)}"
+    yield "device", device_line(training)
+    yield "plan", plan_line(pipeline, prepared)
+    yield "folder", shown(run.folder)
+    yield from (("replaced", line) for line in replacements(pipeline))
+
+
+def replacements(pipeline: Pipeline) -> list[str]:
+    """One line for each part that is taken from another package although rtx-transformers has one of that name."""
+    lines = [
+        f"{chosen.kind}.{chosen.name} is supplied by {chosen.source} instead of {chosen.replaces}"
+        for chosen in pipeline.chosen.values()
+        if chosen.replaces is not None
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def data_line(prepared: Prepared) -> str:
+    """How many samples each set has, and how long they are."""
+    sets = [("training", prepared.train), *((name or "eval", store) for name, store in prepared.eval.items())]
+    if prepared.test is not None:
+        sets.append(("test", prepared.test))
+    counts = ", ".join(f"{len(store):,} {name}" for name, store in sets)
+    return f"{counts} · {prepared.train.tokens:,} tokens an epoch · at most {prepared.max_length} a sequence"
+
+
+def model_line(model: Model) -> str:
+    """How many parameters the model has, and where."""
+    counts = parameter_counts(model)
+    parts = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    return f"{sum(counts.values()):,} parameters ({parts})"
+
+
+def parameter_counts(model: Model) -> dict[str, int]:
+    """Parameters of encoder, pooler and head, tied ones once. The pooler is what bears that name, wherever it is."""
+    counts = {"encoder": 0, "pooler": 0, "head": 0}
+    for name, parameter in model.named_parameters():
+        place = "pooler" if "pooler" in name.split(".") else "head" if name.startswith("head.") else "encoder"
+        counts[place] += parameter.numel()
+    return counts
+
+
+def device_line(training: Training) -> str:
+    """Where it computes."""
+    import torch
+
+    device = training.run.device
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device}, {counted(torch.get_num_threads(), 'thread')}"
+
+
+def plan_line(pipeline: Pipeline, prepared: Prepared) -> str:
+    """How many steps, and of what."""
+    horizon, cutting = prepared.horizon, prepared.cutting
+    pieces = -(-cutting.batch_size // (cutting.micro_batch_size * cutting.processes))
+    return (
+        f"{pipeline.training.duration} = {counted(horizon.total, 'step')} of {counted(cutting.batch_size, 'sequence')}"
+        + (f" in {pieces} micro-batches" if pieces > 1 else "")
+        + f" · {horizon.steps_per_epoch:,} an epoch"
+    )
+
+
+def summary(training: Training, folder: Path, test: Mapping[str, Any]) -> RenderableType:
+    """How the run ended: the best value, the test set's, the time it took, and what can be done with the model.
+
+    :param test: the values of the test set by full name, empty where there is none.
+    """
+    return _aligned(_summary_rows(training, folder, test))
+
+
+def _summary_rows(training: Training, folder: Path, test: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    run = training.run
+    of_all = "" if run.step == run.horizon.total else f" of {run.horizon.total:,}"
+    steps = f"{run.step:,}{of_all} steps, {run.epoch:.4g} epochs{_time_taken(folder)}"
+    yield "done", f"{steps} · {run.stop_reason}" if run.stop_reason else steps
+    if run.best_value is not None:
+        yield "best", f"{run.monitor} {number(run.best_value)} at step {run.best_step:,}"
+    if figures := [f"{name} {number(value)}" for name, value in test.items() if isinstance(value, (int, float))]:
+        yield "test", ", ".join(figures)
+    yield "model", f"{shown(folder / 'model')} (the {'best' if run.best_value is not None else 'last'})"
+    if columns := _columns_to_predict(training.run.pipeline):
+        yield "try", _predict_command(folder, columns)
+
+
+def _time_taken(folder: Path) -> str:
+    from rtx_core.folder import RunFolder
+
+    started = RunFolder(folder).read_record().get("started")
+    if not started:
+        return ""
+    seconds = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(started)).total_seconds()
+    return f" in {duration(seconds)}"
+
+
+def _columns_to_predict(pipeline: Pipeline) -> tuple[str, ...]:
+    """What ``predict`` needs; nothing where the outputs are tokens and there is nothing to ask for."""
+    return () if pipeline.chosen["task"].name.endswith("_lm") else pipeline.task.columns(targets=False)
+
+
+def _predict_command(folder: Path, columns: tuple[str, ...]) -> str:
+    example = '--text "…"' if len(columns) == 1 else "new.csv --output predicted.csv"
+    return f"rtx predict {shown(folder)} {example}"
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 step``, ``1,200 steps``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def number(value: float | None) -> str:
+    """A value as people compare it: four digits after the point while it is small."""
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if abs(value) < 1000 else f"{value:.4g}"  # noqa: PLR2004 - where four digits are no use any more
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3:05 min``, ``2:03:05 h``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02} h"
+    return f"{minutes}:{rest:02} min" if minutes else f"{rest} s"
+
+
+def shown(path: Path) -> str:
+    """A path as the person would write it: relative where it is below the working directory."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _described(outputs: Outputs) -> Iterator[str]:
+    if outputs.labels is None:
+        return
+    names = ", ".join(outputs.labels[:_SHOWN_LABELS])
+    yield f"{counted(len(outputs.labels), 'label')}: {names}{', …' if len(outputs.labels) > _SHOWN_LABELS else ''}"
+
+
+def _aligned(rows: Iterable[tuple[str, str]]) -> Text:
+    """Two columns. Text, not a table: in a pipe and in the log a path or a command stays in one piece."""
+    rows = list(rows)
+    width = max(len(name) for name, _ in rows)
+    return Text("\n").join(Text.assemble((name.ljust(width), "bold"), "  ", text) for name, text in rows)

@@ -1,0 +1,217 @@
+"""The training loop: it knows hooks and a strategy, and no part by name.
+
+One step: weigh the targets → for each piece compute_loss, backward → finish_gradients → on_gradients → apply_gradients
+→ on_step_end → log → evaluate → checkpoint → stop. Written for many processes; with one every sum is the identity.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from rtx_core import chance, state
+from rtx_core.errors import InputError
+from rtx_core.evaluation import evaluate_all
+from rtx_core.model import FeatureCache, summed_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rtx_core.build import Training
+    from rtx_core.samples import Batch
+    from rtx_core.signals import Signals
+
+
+def train(
+    training: Training, *, save: Callable[[Training], None], signals: Signals, stop_at: int | None = None
+) -> None:
+    """Run from ``run.step`` to the end of the horizon, or until a part stops it.
+
+    :param save: commits a checkpoint of this moment.
+    :param stop_at: end after this step, for a trial of an unchanged plan.
+    :raises RunInterruptedError: a signal came; a checkpoint was committed.
+    """
+    run, hooks = training.run, training.hooks.call
+    end = run.horizon.total if stop_at is None else min(stop_at, run.horizon.total)
+    clock = _Clock()
+    try:
+        training.module.train()
+        hooks.on_run_start(run=run)
+        refuse_unsaveable_state(training)
+        if run.step == 0 and run.pipeline.training.eval_at_start:
+            with clock.paused():
+                _evaluate(training)
+                if run.checkpoint_requested:
+                    run.checkpoint_requested = False
+                    save(training)
+        for pieces in training.steps.iterate(run.step, end, run.pipeline.training.workers):
+            if run.stop_reason is not None:
+                break
+            values = take_step(training, pieces)
+            hooks.on_step_end(run=run)
+            last = run.step == end or run.stop_reason is not None
+            if run.log_requested:
+                _log(training, values, clock)
+            with clock.paused():
+                if run.eval_requested or last or run.horizon.due(training.eval_every, run.step):
+                    _evaluate(training)
+                if run.checkpoint_requested or last or run.stop_reason is not None or signals.received:
+                    run.checkpoint_requested = False
+                    save(training)
+            if signals.received and not last and run.stop_reason is None:
+                signals.interrupt(run.step)
+    except BaseException as error:
+        hooks.on_exception(run=run, error=error)
+        raise
+
+
+def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
+    """One step: the update that a batch leads to, however it is cut. Returns the step's values, still on the device."""
+    run, hooks, loss = training.run, training.hooks.call, training.loss
+    run.skip_reason = None
+    for piece in pieces:
+        piece.weight = loss.weight(piece.targets) if len(piece.targets) else 0.0
+    weight, tokens = run.strategy.sum(sum(p.weight for p in pieces), sum(sum(p.lengths) for p in pieces))
+    rate = training.schedule.factor(run.updates) * run.lr_scale
+    for group, peak in zip(run.optimizer.param_groups, training.peak_rates, strict=True):
+        group["lr"] = peak * rate
+    total = torch.zeros((), device=run.device)
+    if weight:
+        run.optimizer.zero_grad(set_to_none=True)
+        pieces = [piece.to(run.device) for piece in pieces]
+        if run.pipeline.loss.whole_step:
+            total = _share_features(training, pieces, weight)
+        for index, piece in enumerate(pieces):
+            _seed_forward(training, index)
+            summed = hooks.compute_loss(run=run, batch=piece)
+            hooks.backward(run=run, loss=summed / weight)
+            if piece.cache is None:
+                total += summed.detach()
+        if hooks.finish_gradients(run=run):
+            hooks.on_gradients(run=run)
+            updated = hooks.apply_gradients(run=run)
+        else:
+            updated = False
+        if not updated:
+            run.skip_reason = run.skip_reason or "overflow"
+    else:
+        run.skip_reason = "no_targets"
+    run.step += 1
+    run.updates += run.skip_reason is None
+    run.tokens += int(tokens)
+    values: dict[str, Any] = {"train/loss": None if run.skip_reason else total / weight}
+    values["lr"] = run.pipeline.optimizer.lr * rate
+    return values | ({"skipped": run.skip_reason} if run.skip_reason else {})
+
+
+def _seed_forward(training: Training, index: int) -> None:
+    """Set the device's generator for one forward pass: from (seed, step, index of the piece in the whole step)."""
+    run = training.run
+    place = index * run.world_size + run.rank
+    seed = chance.derive(run.pipeline.run.seed, "forward", run.step, place)
+    # torch.manual_seed would also seed every other device, at a hundred times the cost.
+    if run.device.type == "cuda":
+        torch.cuda.default_generators[run.device.index or 0].manual_seed(seed)
+    elif run.device.type == "mps":
+        torch.mps.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+
+
+def _share_features(training: Training, pieces: list[Batch], weight: float) -> torch.Tensor:
+    """First pass of a loss over the whole step: all features without a graph, then their gradients (Gao et al. 2021).
+
+    The second pass runs with the same chance, so its features are the same. Returns the step's summed loss.
+    """
+    run, hooks = training.run, training.hooks.call
+    with torch.no_grad():
+        for index, piece in enumerate(pieces):
+            piece.cache = FeatureCache()
+            _seed_forward(training, index)
+            hooks.compute_loss(run=run, batch=piece)
+    if run.world_size > 1:
+        raise InputError("a loss over the whole step needs a strategy of one process for now")
+    kept = [piece.cache.features for piece in pieces if piece.cache is not None and piece.cache.features is not None]
+    features = torch.cat(kept).float().requires_grad_()
+    total = summed_loss(training.model, training.loss, features, torch.cat([piece.targets for piece in pieces]))
+    # The head's projection gets its gradient here, divided as backward divides; features get theirs undivided.
+    (total / weight).backward()  # type: ignore[no-untyped-call]
+    gradients = torch.split(cast("torch.Tensor", features.grad) * weight, [len(part) for part in kept])
+    for piece, part in zip(pieces, gradients, strict=True):
+        if piece.cache is not None:
+            piece.cache.gradients = part
+    return total.detach()
+
+
+def _log(training: Training, values: Mapping[str, Any], clock: _Clock) -> None:
+    """Bring a step's values to the host, all at once, and tell the hooks."""
+    run = training.run
+    run.log_requested = False
+    everything = {**values, **run.take_logged()}
+    tensors = {name: value for name, value in everything.items() if isinstance(value, torch.Tensor)}
+    if tensors:
+        host = torch.stack([tensor.detach().float().reshape(()) for tensor in tensors.values()]).tolist()
+        everything.update(zip(tensors, host, strict=True))
+    row = {"step": run.step, "epoch": round(run.epoch, 6), **everything, "tokens": run.tokens}
+    row["tokens_per_second"] = clock.rate(run.tokens)
+    run.last_values = row
+    training.hooks.call.on_log(run=run, values=row)
+
+
+def _evaluate(training: Training) -> None:
+    run = training.run
+    run.eval_requested = False
+    values = evaluate_all(training)
+    value = values.get(run.monitor) if run.monitor else None
+    if run.improves(value):
+        run.best_value, run.best_step = value, run.step
+        run.request_checkpoint()
+
+
+def refuse_unsaveable_state(training: Training) -> None:
+    """Every part's state must be data; said before step 1, not at the first checkpoint.
+
+    :raises PluginError: a state holds something else, with the part and the path.
+    """
+    for name, part in training.parts.items():
+        if name not in NOT_SAVED_AS_PARTS and hasattr(part, "state_dict"):
+            state.encode(name, part.state_dict())
+
+
+NOT_SAVED_AS_PARTS = frozenset({"architecture", "head", "optimizer"})
+"""Parts whose state a checkpoint keeps in files of its own."""
+
+
+class _Clock:
+    """Wall time of training alone: evaluation and saving are left out."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+        self._tokens: int | None = None
+
+    def rate(self, tokens: int) -> float | None:
+        """Tokens per second since the last call; None for the first."""
+        now = time.perf_counter()
+        before, elapsed = self._tokens, now - self._since
+        self._tokens, self._since = tokens, now
+        return None if before is None or elapsed <= 0 else round((tokens - before) / elapsed, 1)
+
+    def paused(self) -> _Pause:
+        """What happens inside doesn't count."""
+        return _Pause(self)
+
+    def shift(self, seconds: float) -> None:
+        """Leave out this much."""
+        self._since += seconds
+
+
+class _Pause:
+    def __init__(self, clock: _Clock) -> None:
+        self._clock = clock
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.shift(time.perf_counter() - self._start)

@@ -1,0 +1,148 @@
+"""A run's live state: what hooks may read, and the requests they may make.
+
+Requests are acted on once a step, in one order: ``on_step_end`` → log → evaluate → checkpoint → stop. Nothing is saved
+inside a hook, so every part's state in a checkpoint is of the same moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from rtx_core.errors import PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import torch
+
+    from rtx_core.components import Direction, StrategyPart
+    from rtx_core.config import Pipeline
+    from rtx_core.console import Console
+    from rtx_core.lengths import Horizon
+
+
+@attrs.define(kw_only=True, eq=False)
+class Run:
+    """One training run. Attributes without an underscore are for plugins; the last group is the core's to write."""
+
+    pipeline: Pipeline
+    """The checked settings."""
+    folder: Path
+    """The run's folder; hooks may write files of their own name there."""
+    model: torch.nn.Module
+    """Backbone and head, unwrapped."""
+    optimizer: torch.optim.Optimizer
+    strategy: StrategyPart
+    console: Console
+    """Where messages go: the terminal or plain lines, and ``log.txt``."""
+    horizon: Horizon
+    """The run's length; ``horizon.steps(length)`` converts."""
+    monitor: str | None
+    """What best and early stopping go by, as ``eval/accuracy``; None where nothing is evaluated."""
+    monitor_direction: Direction
+    threads: int
+    """CPU threads of the computation."""
+
+    step: int = 0
+    """Finished steps: batches drawn. Data, seeds, intervals and duration count these."""
+    updates: int = 0
+    """Updates made. The schedule and the optimizer count these; a skipped step adds none."""
+    tokens: int = 0
+    """Real tokens seen so far."""
+    lr_scale: float = 1.0
+    """A factor of the rate that hooks may set; rate = peak × schedule × scale. Saved."""
+    skip_reason: str | None = None
+    """Why this step is skipped; a part that answers ``finish_gradients`` with False sets it ("nan_loss", …)."""
+    last_values: dict[str, float | str | None] = attrs.field(factory=dict)
+    """The values of the last log step; reading them costs no sync."""
+    best_value: float | None = None
+    """The monitor's best value so far."""
+    best_step: int | None = None
+    stop_reason: str | None = None
+    """Why the run stops before its end; None while it goes on."""
+
+    log_requested: bool = False
+    eval_requested: bool = False
+    checkpoint_requested: bool = False
+    speaker: str | None = None
+    """The part whose hook runs now, under whose name its values are logged."""
+    _logged: dict[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def epoch(self) -> float:
+        """Epochs done so far, with a fraction."""
+        return self.step / self.horizon.steps_per_epoch
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.strategy.device
+
+    @property
+    def rank(self) -> int:
+        """This process among the run's, from 0."""
+        return self.strategy.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes the run has."""
+        return self.strategy.world_size
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Add numbers or scalar tensors to this step's row, under the name of the part that calls (``ema/decay``).
+
+        ``grad_norm`` alone belongs to no part and stands as it is, whoever clips. Tensors stay on their device until a
+        log step copies all of them at once.
+        """
+        for name, value in values.items():
+            shared = name == "grad_norm" or self.speaker is None
+            self._logged[name if shared else f"{self.speaker}/{name}"] = value
+
+    def stop(self, reason: str) -> None:
+        """End the run after this step; it counts as finished."""
+        self.stop_reason = reason
+
+    def request_log(self) -> None:
+        """Write a row of values for this step."""
+        self.log_requested = True
+
+    def request_eval(self) -> None:
+        """Evaluate after this step."""
+        self.eval_requested = True
+
+    def request_checkpoint(self) -> None:
+        """Save after this step."""
+        self.checkpoint_requested = True
+
+    def improves(self, value: float | None) -> bool:
+        """Whether a value of the monitor is better than the best so far; NaN never is."""
+        if value is None or value != value:  # noqa: PLR0124 - NaN alone differs from itself
+            return False
+        if self.best_value is None:
+            return True
+        return value > self.best_value if self.monitor_direction == "max" else value < self.best_value
+
+    def take_logged(self) -> dict[str, Any]:
+        """Hand out what was logged since the last call, and forget it."""
+        values, self._logged = self._logged, {}
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counters and decisions that a checkpoint keeps."""
+        return {name: getattr(self, name) for name in _SAVED}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the counters of a checkpoint.
+
+        :raises PluginError: the state is of another shape.
+        """
+        if set(state) != set(_SAVED):
+            raise PluginError(f"the checkpoint's run state has {sorted(state)}, expected {sorted(_SAVED)}")
+        for name in _SAVED:
+            setattr(self, name, state[name])
+
+
+_SAVED = ("step", "updates", "tokens", "lr_scale", "best_value", "best_step", "stop_reason")

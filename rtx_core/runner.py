@@ -1,0 +1,212 @@
+"""One run from a checked pipeline to its folder: claim it, build or restore, train, keep the best, record the end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import platform
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from rtx_core import build, checkpoint, export, saving
+from rtx_core.card import model_card
+from rtx_core.config import resolved_toml
+from rtx_core.config.pipeline import folder_of
+from rtx_core.errors import InputError, RtxError, RunInterruptedError
+from rtx_core.evaluation import evaluate
+from rtx_core.folder import RunFolder, write_text_atomically
+from rtx_core.header import header, summary
+from rtx_core.loop import train
+from rtx_core.signals import Signals
+
+if TYPE_CHECKING:
+    from rtx_core.build import Training
+    from rtx_core.checkpoint import Checkpoint
+    from rtx_core.config import Pipeline
+    from rtx_core.console import Console
+    from rtx_core.folder import Way
+    from rtx_core.registry import Registry
+
+_PACKAGES = ("rtx-transformers", "torch", "tokenizers", "safetensors", "numpy", "attrs", "cattrs", "pluggy")
+
+
+@attrs.frozen(kw_only=True)
+class RunOptions:
+    """How a run begins and how far it goes."""
+
+    output: Path | None = None
+    """The run's folder; None: ``runs/<name>`` in the working directory."""
+    resume: bool = False
+    overwrite: bool = False
+    new: bool = False
+    steps: int | None = None
+    """Stop after so many steps of the unchanged plan, in ``runs/<name>-smoke``."""
+
+    @property
+    def way(self) -> Way:
+        """How the folder is claimed.
+
+        :raises InputError: more than one way was asked for.
+        """
+        ways: dict[Way, bool] = {"resume": self.resume, "overwrite": self.overwrite, "new": self.new}
+        asked = [way for way, wanted in ways.items() if wanted]
+        if len(asked) > 1:
+            raise InputError(f"--{asked[0]} and --{asked[1]} exclude each other")
+        if self.steps is not None:
+            return asked[0] if asked else "overwrite"
+        return asked[0] if asked else "start"
+
+
+def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, console: Console) -> int:
+    """Train, or go on with a run, and leave the finished folder; the exit status.
+
+    :raises RtxError: the run was refused, failed or interrupted; run.json says which.
+    """
+    path = folder_of(pipeline, options.output, Path.cwd())
+    if options.steps is not None and options.output is None:
+        path = path.with_name(f"{path.name}-smoke")
+    threads = build.set_up_process(pipeline)
+    with RunFolder.claim(path, options.way) as folder:
+        saved = checkpoint.newest(folder.checkpoints, console.warn)
+        if options.resume and saved is None:
+            console.say(f"{folder.path} has no checkpoint: starting from the beginning")
+        console.open_log(folder.log)
+        if saved is None:
+            _write_what_was_asked(folder, pipeline, registry)
+        _record(folder, pipeline, registry, threads)
+        try:
+            return _run(pipeline, folder, saved, options, console)
+        except (RtxError, KeyboardInterrupt) as error:
+            interrupted = isinstance(error, (RunInterruptedError, KeyboardInterrupt))
+            _end(folder, "interrupted" if interrupted else "failed", str(error) or "interrupted before it was saved")
+            raise
+        except BaseException as error:
+            _end(folder, "failed", f"{type(error).__name__}: {error}")
+            raise
+
+
+def _run(pipeline: Pipeline, folder: RunFolder, saved: Checkpoint | None, options: RunOptions, console: Console) -> int:
+    prepared = build.prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer)
+    training = build.build(pipeline, prepared, folder.path, console)
+    if saved is not None:
+        saving.restore(training, saved)
+        checkpoint.set_aside(folder.checkpoints, saved.step)
+        folder.cut_metrics(saved.step)
+    run = training.run
+    end = run.horizon.total if options.steps is None else min(options.steps, run.horizon.total)
+    finished = run.step >= end or run.stop_reason is not None
+    if finished and folder.model.exists():
+        console.say(f"{folder.path} is finished ({run.stop_reason or f'{run.step} steps'}); nothing to do")
+        return 0
+    folder.write_record(
+        {
+            "labels": prepared.outputs.labels,
+            "outputs": prepared.outputs.size,
+            "vocab_size": prepared.vocab_size,
+            "max_length": prepared.max_length,
+            "fingerprints": {**prepared.records.fingerprints, "tokenizer": prepared.fingerprint},
+        }
+    )
+    console.say(header(pipeline, prepared, training))
+    if saved is not None:
+        console.say(f"resumed from {saved.folder.name}")
+    try:
+        if not finished:
+            with Signals() as signals:
+                train(training, save=lambda live: _save(live, folder), signals=signals, stop_at=options.steps)
+        values = _keep(training, folder)
+        status = "stopped_early" if run.stop_reason else "finished"
+        _end(folder, status, run.stop_reason or f"{run.step} steps")
+        console.say(summary(training, folder.path, values))
+    finally:
+        training.hooks.call.on_run_end(run=run)
+    if training.hooks.failures:
+        raise training.hooks.failures[0]
+    return 0
+
+
+def _save(training: Training, folder: RunFolder) -> None:
+    run = training.run
+    if run.rank == 0:
+        saving.save(training, folder.checkpoints)
+        folder.write_record({"best": _best(training)})
+    run.strategy.barrier()
+    training.hooks.call.on_checkpoint(run=run, folder=folder.checkpoints / f"step-{run.step:08d}")
+
+
+def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
+    """Write ``model/`` from the best checkpoint, or the last, and read the test set with it; the test set's values."""
+    run, prepared, pipeline = training.run, training.prepared, training.run.pipeline
+    step = run.step if run.best_step is None else run.best_step
+    if step != run.step:
+        kept = next(c for c in checkpoint.listing(folder.checkpoints) if c.step == step)
+        training.model.load_tensors(kept.tensors("model"))
+    values = {} if prepared.test is None else evaluate(training, "test", prepared.test)
+    record = {"kept": {"step": step, "is": "last" if run.best_step is None else "best"}, "best": _best(training)}
+    folder.write_record({**record, "test": values})
+    if run.rank == 0:
+        export.write_folder(
+            folder.model,
+            tensors=training.model.tensors(),
+            config=pipeline.architecture.hf_config(build.task_name(pipeline), prepared.outputs)
+            | {"vocab_size": prepared.vocab_size},
+            tokenizer=prepared.tokenizer,
+            special_tokens=pipeline.architecture.special_tokens,
+            max_length=prepared.max_length,
+            card=model_card(training, folder.read_record()),
+        )
+    return values
+
+
+def _best(training: Training) -> dict[str, Any] | None:
+    run = training.run
+    if run.best_step is None:
+        return None
+    return {"monitor": run.monitor, "value": run.best_value, "step": run.best_step}
+
+
+def _write_what_was_asked(folder: RunFolder, pipeline: Pipeline, registry: Registry) -> None:
+    write_text_atomically(folder.pipeline, pipeline.text)
+    write_text_atomically(folder.resolved, resolved_toml(pipeline))
+    for file in registry.files:
+        folder.plugins.mkdir(exist_ok=True)
+        write_text_atomically(folder.plugins / file.name, file.path.read_text(encoding="utf-8"))
+
+
+def _record(folder: RunFolder, pipeline: Pipeline, registry: Registry, threads: int) -> None:
+    folder.write_record(
+        {
+            "status": "running",
+            "why": None,
+            "name": pipeline.run.name,
+            "command": sys.argv[1:],
+            "started": _now(),
+            "ended": None,
+            "components": {
+                path: {
+                    "component": f"{chosen.kind}.{chosen.name}",
+                    "distribution": chosen.distribution,
+                    "version": chosen.version,
+                    "replaces": chosen.replaces,
+                }
+                for path, chosen in pipeline.chosen.items()
+            },
+            "plugins": [{"file": file.name, "sha256": file.sha256} for file in registry.files],
+            "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+            "python": platform.python_version(),
+            "machine": f"{platform.system()} {platform.machine()}",
+            "device": pipeline.run.device,
+            "threads": threads,
+        }
+    )
+
+
+def _end(folder: RunFolder, status: str, why: str) -> None:
+    folder.write_record({"status": status, "why": why, "ended": _now()})
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,162 @@
+"""What a checkpoint of a run holds, and how a run takes it back: the same parts, the same state, to the bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rtx_core import checkpoint, state
+from rtx_core.errors import InputError
+from rtx_core.loop import NOT_SAVED_AS_PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import torch
+
+    from rtx_core.build import Training
+    from rtx_core.checkpoint import Checkpoint
+
+
+def save(training: Training, checkpoints: Path) -> Path:
+    """Commit a checkpoint of this moment.
+
+    :raises RunError: the disk is full or fails; earlier checkpoints are untouched.
+    """
+    run = training.run
+    tensors, tree = _optimizer_state(training)
+    parts_tensors: dict[str, torch.Tensor] = {}
+    parts: dict[str, Any] = {}
+    for name, part in _stateful(training).items():
+        parts[name], found = state.encode(name, part.state_dict())
+        parts_tensors.update(found)
+    document = {
+        "run": state.encode("run", run.state_dict())[0],
+        "plan": state.encode("plan", fixed_plan(training))[0],
+        "optimizer": tree,
+        "parts": parts,
+    }
+    return checkpoint.commit(
+        checkpoints,
+        run.step,
+        {"model": training.model.tensors(), "optimizer": tensors, "parts": parts_tensors},
+        {"state": document},
+    )
+
+
+def restore(training: Training, saved: Checkpoint) -> None:
+    """Put a freshly built run where a checkpoint was taken.
+
+    :raises InputError: the run has another part, setting or data than the checkpoint's.
+    """
+    document = saved.document("state")
+    _refuse_other_plan(state.decode(document["plan"], {}), fixed_plan(training))
+    training.model.load_tensors(saved.tensors("model"))
+    _load_optimizer_state(training, state.decode(document["optimizer"], saved.tensors("optimizer")))
+    tensors = saved.tensors("parts")
+    stateful = _stateful(training)
+    if stateful.keys() != document["parts"].keys():
+        lost = sorted(document["parts"].keys() ^ stateful.keys())
+        raise InputError(f"can't resume: {lost[0]} has a state in one of run and checkpoint, but not in both")
+    for name, part in stateful.items():
+        part.load_state_dict(state.decode(document["parts"][name], tensors))
+    training.run.load_state_dict(state.decode(document["run"], {}))
+
+
+def fixed_plan(training: Training) -> dict[str, Any]:
+    """What must not change between a checkpoint and what goes on from it: parts, settings, data."""
+    run = training.run
+    return {
+        "components": {
+            path: f"{chosen.kind}.{chosen.name} of {chosen.distribution}"
+            for path, chosen in run.pipeline.chosen.items()
+        },
+        "settings": _without_places(run.pipeline.resolved),
+        "data": dict(training.prepared.records.fingerprints),
+        "tokenizer": training.prepared.fingerprint,
+        "threads": run.threads,
+    }
+
+
+# Where things are may change, if what they hold does not; and these change no result.
+_FREE = {"files", "path", "from_pretrained", "device", "name", "workers", "eval_batch_size"}
+
+
+def _without_places(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted settings without those that may change."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in _FREE:
+            continue
+        path = f"{prefix}{key}"
+        if isinstance(value, dict):
+            flat.update(_without_places(value, f"{path}."))
+        else:
+            flat[path] = value
+    return flat
+
+
+def _refuse_other_plan(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for path in sorted(before["components"].keys() | now["components"].keys()):
+        was, is_now = before["components"].get(path, "nothing"), now["components"].get(path, "nothing")
+        if was != is_now:
+            raise InputError(f"can't resume: {path} was {was}, now it is {is_now}; use the same parts, or --new")
+    for path in sorted(before["settings"].keys() | now["settings"].keys()):
+        was, is_now = before["settings"].get(path), now["settings"].get(path)
+        if was != is_now:
+            raise InputError(f"can't resume: {path} was {was!r}, now it is {is_now!r}; set it back, or --new")
+    for name in sorted(before["data"].keys() | now["data"].keys()):
+        if before["data"].get(name) != now["data"].get(name):
+            raise InputError(f"can't resume: the contents of data.{name} changed since the checkpoint")
+    if before["tokenizer"] != now["tokenizer"]:
+        raise InputError("can't resume: the tokenizer is another than the checkpoint's")
+    if before["threads"] != now["threads"]:
+        raise InputError(
+            f"can't resume: the run had {before['threads']} threads, now {now['threads']}, which would change bits; "
+            f"write [training] threads = {before['threads']}"
+        )
+
+
+def _stateful(training: Training) -> dict[str, Any]:
+    return {
+        name: part
+        for name, part in training.parts.items()
+        if name not in NOT_SAVED_AS_PARTS and hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+    }
+
+
+def _names_in_order(training: Training) -> list[str]:
+    """Parameter names in the order in which torch numbers them in an optimizer's state."""
+    names = {id(p): name for name, p in training.model.parameters_by_name().items()}
+    return [names[id(p)] for group in training.run.optimizer.param_groups for p in group["params"]]
+
+
+def _optimizer_state(training: Training) -> tuple[dict[str, torch.Tensor], Any]:
+    """The optimizer's state by parameter names instead of numbers."""
+    names = _names_in_order(training)
+    whole = training.run.optimizer.state_dict()
+    by_name = {
+        **whole,
+        "state": {names[number]: values for number, values in whole["state"].items()},
+        "param_groups": [
+            {**group, "params": [names[number] for number in group["params"]]} for group in whole["param_groups"]
+        ],
+    }
+    tree, tensors = state.encode("optimizer", by_name)
+    return tensors, tree
+
+
+def _load_optimizer_state(training: Training, by_name: dict[str, Any]) -> None:
+    numbers = {name: number for number, name in enumerate(_names_in_order(training))}
+    names = [name for group in by_name["param_groups"] for name in group["params"]]
+    if set(names) != set(numbers):
+        raise InputError("can't resume: the optimizer of the checkpoint has other parameters than this model")
+    training.run.optimizer.load_state_dict(
+        {
+            **by_name,
+            "state": {numbers[name]: values for name, values in by_name["state"].items()},
+            "param_groups": [
+                {**group, "params": [numbers[name] for name in group["params"]]} for group in by_name["param_groups"]
+            ],
+        }
+    )

@@ -1,0 +1,189 @@
+"""BERT (Devlin et al. 2019, arXiv:1810.04805), in the sizes of Turc et al. 2019 (arXiv:1908.08962)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+from attrs.validators import and_, ge, gt, lt, optional
+
+from rtx_core import Architecture, Head, InputError, Outputs, SpecialTokens, hookimpl
+from rtx_plugins.architectures.bert.heads import MaskedLm, PooledClassifier
+from rtx_plugins.architectures.common.activations import Activation
+from rtx_plugins.heads.linear import Linear
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import torch
+
+_probability = and_(ge(0.0), lt(1.0))
+
+_ONLY = {"model_type": "bert", "is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
+"""Keys of a ``config.json`` that make another model of it, and the value that doesn't."""
+
+_PROBLEM_TYPES = {
+    "sequence_classification": "single_label_classification",
+    "multi_label_classification": "multi_label_classification",
+    "regression": "regression",
+}
+"""The tasks of ``BertForSequenceClassification``, and the ``problem_type`` that tells its losses apart."""
+
+_HF_CLASSES = {
+    "masked_lm": "BertForMaskedLM",
+    "token_classification": "BertForTokenClassification",
+    **dict.fromkeys(_PROBLEM_TYPES, "BertForSequenceClassification"),
+}
+"""By task; any other keeps the encoder alone, ``BertModel``."""
+
+_OWN = ("preset", "from_pretrained", "load")
+"""Fields that ``config.json`` knows nothing of."""
+
+
+def _size(layers: int, hidden_size: int, heads: int) -> dict[str, int]:
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden_size,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden_size,
+    }
+
+
+@attrs.frozen(kw_only=True)
+class Bert(Architecture):
+    """A bidirectional encoder with learned positions; fields and defaults are those of ``transformers.BertConfig``."""
+
+    model_type: ClassVar[str | None] = "bert"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": _size(2, 128, 2),
+        "mini": _size(4, 256, 4),
+        "small": _size(4, 512, 8),
+        "medium": _size(8, 512, 8),
+        "base": _size(12, 768, 12),
+        "large": _size(24, 1024, 16),
+    }
+    special_tokens: ClassVar[SpecialTokens] = SpecialTokens(
+        pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"
+    )
+
+    hidden_size: int = attrs.field(default=768, validator=ge(1))
+    """H, the width of the hidden states."""
+    num_hidden_layers: int = attrs.field(default=12, validator=ge(1))
+    """Number of layers."""
+    num_attention_heads: int = attrs.field(default=12, validator=ge(1))
+    """Attention heads of each layer; they share the hidden size equally."""
+    intermediate_size: int = attrs.field(default=3072, validator=ge(1))
+    """Width of the feed-forward network."""
+    hidden_act: Activation = "gelu"
+    """Activation of the feed-forward network."""
+    hidden_dropout_prob: float = attrs.field(default=0.1, validator=_probability)
+    """Share dropped of embeddings and of what attention and feed-forward network add, in training."""
+    attention_probs_dropout_prob: float = attrs.field(default=0.1, validator=_probability)
+    """Share of the attention weights that is dropped in training."""
+    max_position_embeddings: int = attrs.field(default=512, validator=ge(1))
+    """Tokens of the longest sequence."""
+    type_vocab_size: int = attrs.field(default=2, validator=ge(1))
+    """Token types: 2 tell the texts of a pair apart."""
+    initializer_range: float = attrs.field(default=0.02, validator=ge(0.0))
+    """Standard deviation of the first weights."""
+    layer_norm_eps: float = attrs.field(default=1e-12, validator=gt(0.0))
+    """Added to the variance in each norm."""
+    pad_token_id: int | None = attrs.field(default=0, validator=optional(ge(0)))  # type: ignore[arg-type]  # 0 hides None
+    """Token whose embedding starts at 0 and is not trained; None: there is none."""
+    tie_word_embeddings: bool = True
+    """Whether masked language modelling decodes with the token table."""
+    classifier_dropout: float | None = attrs.field(default=None, validator=optional(_probability))
+    """Share dropped before a classifier, in training; None takes hidden_dropout_prob."""
+
+    def check(self) -> Iterable[tuple[str, str]]:
+        """Sizes that must fit each other."""
+        if self.hidden_size % self.num_attention_heads:
+            yield (
+                "hidden_size",
+                f"{self.hidden_size} can't be shared equally by {self.num_attention_heads} attention heads",
+            )
+        if self.vocab_size is not None and self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
+            yield "pad_token_id", f"{self.pad_token_id} is not below vocab_size, {self.vocab_size}"
+
+    @property
+    def usable_positions(self) -> int:
+        """The longest sequence that fits."""
+        return self.max_position_embeddings
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """This component's fields out of a ``config.json``; unknown keys are left out.
+
+        :raises ValueError: a key says that this is another model.
+        """
+        for key, expected in _ONLY.items():
+            value = config.get(key, expected)
+            if value != expected:
+                raise ValueError(f"{key} is {value!r} there; this BERT has {expected!r} only")
+        return super().from_hf(config)
+
+    def build(self, vocab_size: int) -> torch.nn.Module:
+        """The backbone.
+
+        :raises InputError: the vocabulary is larger than the token table that the settings ask for.
+        """
+        from rtx_plugins.architectures.bert.model import BertBackbone
+
+        rows = vocab_size if self.vocab_size is None else self.vocab_size
+        if rows < vocab_size:
+            raise InputError(
+                f"architecture.vocab_size: the token table has {rows} rows, but the vocabulary {vocab_size} entries; "
+                "take the tokenizer that belongs to the weights, or a larger table"
+            )
+        return BertBackbone(self, rows)
+
+    def native_head(self, task: str) -> Head | None:
+        """The head of ``transformers``' class for the task; None where it has none."""
+        dropout = self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
+        if task == "masked_lm":
+            return MaskedLm(
+                hidden_act=self.hidden_act,
+                layer_norm_eps=self.layer_norm_eps,
+                initializer_range=self.initializer_range,
+                tie_word_embeddings=self.tie_word_embeddings,
+            )
+        if task in _PROBLEM_TYPES:
+            return PooledClassifier(dropout=dropout, initializer_range=self.initializer_range)
+        if task == "token_classification":
+            return Linear(dropout=dropout, initializer_range=self.initializer_range)
+        return None
+
+    def layer_names(self) -> Sequence[str]:
+        """Prefixes of public names from input to output."""
+        return ("bert.embeddings.", *(f"bert.encoder.layer.{layer}." for layer in range(self.num_hidden_layers)))
+
+    def hf_names(self, task: str) -> Sequence[tuple[str, str]]:
+        """Pairs (our prefix, Hugging Face's prefix), the first match wins."""
+        if task == "masked_lm":
+            return (("backbone.", "bert."), ("head.", "cls.predictions."))
+        return (("backbone.", "bert."), ("head.pooler.", "bert.pooler."), ("head.", ""))
+
+    def hf_config(self, task: str, outputs: Outputs) -> dict[str, Any]:
+        """``config.json`` of the kept model, without ``vocab_size`` where that is None: the token table knows it."""
+        own = attrs.filters.exclude(*_OWN)
+        config = attrs.asdict(self, recurse=False, filter=own)
+        if self.vocab_size is None:
+            del config["vocab_size"]
+        config |= {
+            "model_type": self.model_type,
+            "architectures": [_HF_CLASSES.get(task, "BertModel")],
+            "dtype": "float32",
+        }
+        if task in _PROBLEM_TYPES:
+            config["problem_type"] = _PROBLEM_TYPES[task]
+        if task in _HF_CLASSES and task != "masked_lm":
+            labels = outputs.labels or tuple(f"LABEL_{index}" for index in range(outputs.size))
+            config["id2label"] = {str(index): label for index, label in enumerate(labels)}
+            config["label2id"] = {label: index for index, label in enumerate(labels)}
+        return config
+
+
+@hookimpl
+def architecture() -> dict[str, type[Architecture]]:
+    """Offer it as ``bert``."""
+    return {"bert": Bert}

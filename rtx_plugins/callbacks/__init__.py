@@ -1,0 +1,1 @@
+"""Parts that implement the loop's hooks."""

@@ -1,0 +1,1 @@
+"""Subcommands beyond run and check."""

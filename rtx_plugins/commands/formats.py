@@ -1,0 +1,49 @@
+"""Which data plugin reads a file, by the ending of its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rtx_core import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rtx_core import Data
+    from rtx_core.registry import Registry
+
+_TYPES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".txt": "text",
+}
+
+
+def format_of(path: Path) -> str:
+    """The name of the data plugin for a file; ``.gz`` at the end is passed over.
+
+    :raises InputError: the ending says nothing.
+    """
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix not in _TYPES:
+        known = ", ".join(_TYPES)
+        raise InputError(
+            f"{path}: the name must end in one of {known} (each also with .gz), so that its format is known"
+        )
+    return _TYPES[suffix]
+
+
+def open_data(path: Path, registry: Registry, settings: Mapping[str, Any] | None = None) -> Data:
+    """The records of one file.
+
+    :param settings: further fields of the data plugin.
+    :raises InputError: there is no such file, or its format isn't known.
+    """
+    kind = format_of(path)
+    if not path.is_file():
+        raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
+    component = cast("Any", registry.find("data", kind).component)
+    return cast("Data", component(**(settings or {}), files=(path.absolute(),)))

@@ -1,0 +1,315 @@
+"""From what the columns of a file hold to the text of a pipeline, with a comment on each choice."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import tomlkit
+
+from rtx_core import InputError
+from rtx_plugins.commands.columns import MOST_ROWS, is_second_text, most_frequent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rtx_plugins.commands.columns import Column, Table
+
+_FEWEST_ROWS = 20
+_PIECES_A_WORD = 1.4
+"""Tokens that a vocabulary of a few thousand entries makes of a word or punctuation mark of English, with some room."""
+_SPECIAL_TOKENS = 3
+_LONGEST = 512
+"""Positions of the presets."""
+_BALANCED = 3.0
+"""The most frequent label over the rarest: beyond this, accuracy says little."""
+_SHOWN_LABELS = 5
+_SHOWN_CHARACTERS = 30
+_FEW_ROWS = 400
+"""Below this a tenth for evaluation is too small to measure on."""
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """What can be learnt from a table, and from which columns."""
+
+    task: str
+    read: Sequence[Column]
+    """The columns whose words the model reads."""
+    target: Column | None
+    """The column of labels or tags."""
+    keys: Mapping[str, Any]
+    """The keys of ``[task]`` that name columns."""
+    reasons: Sequence[str]
+    """Why, in sentences."""
+
+
+@attrs.frozen(kw_only=True)
+class Files:
+    """Where the data are, how they are read, and where the pipeline is written."""
+
+    data: Path
+    type: str
+    """The data plugin."""
+    settings: Mapping[str, str]
+    """Further keys of ``[data]``."""
+    output: Path
+
+
+def propose(files: Files, table: Table) -> str:
+    """The text of a pipeline for a file of data.
+
+    :raises InputError: there is nothing in the file to learn from.
+    """
+    data = files.data
+    if table.rows < _FEWEST_ROWS:
+        message = f"{data}: {table.rows} rows are too few to learn from and to measure on; {_FEWEST_ROWS} are the least"
+        raise InputError(message)
+    finding = find(data, table)
+    recipe = Recipe.of(finding, table.rows)
+    rows = f"{table.rows:,} rows" if table.complete else f"the first {MOST_ROWS:,} rows"
+    sections = (
+        [
+            f"# Written by `rtx init` after a look at {rows} of {data.name}. Change what you like:",
+            "# `rtx check` finds mistakes, `rtx plan` shows what would be done, `rtx run` does it.",
+        ],
+        _task(finding),
+        list(_data(files, finding, table)),
+        *recipe.sections(finding),
+    )
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+# --- task -------------------------------------------------------------------------------------------------------------
+
+
+def find(data: Path, table: Table) -> Finding:
+    """What a table lends itself to: tags for words, labels for texts, else language alone.
+
+    :raises InputError: no column holds text.
+    """
+    lists = table.lists()
+    if len(lists) > 1 and lists[0].tokens == lists[1].tokens:
+        return _token_classification(lists[0], lists[1])
+    labels = table.labels()
+    texts = table.texts(without=labels[:1])
+    if labels and texts:
+        _refuse_missing_header(data, labels[0])
+        return _sequence_classification(labels, texts, table)
+    if not texts:
+        known = ", ".join(f'"{column.name}"' for column in table.columns) or "none that every row has"
+        raise InputError(f"{data}: no column holds text to learn from; the columns are {known}")
+    return _masked_lm(texts[0], table)
+
+
+def _token_classification(words: Column, tags: Column) -> Finding:
+    return Finding(
+        task="token_classification",
+        read=[words],
+        target=tags,
+        keys={"words": words.name, "tags": tags.name},
+        reasons=[
+            f"Two columns hold lists of the same lengths: {_quoted(words.name)} has more different items, so it is the",
+            f"words; {_quoted(tags.name)} has {len(tags.values)} ({_counts(tags)}), the tags.",
+        ],
+    )
+
+
+def _sequence_classification(labels: Sequence[Column], texts: Sequence[Column], table: Table) -> Finding:
+    label, text = labels[0], texts[0]
+    pair = [column for column in table.columns if column in texts[:2]]
+    is_pair = len(pair) > 1 and is_second_text(texts[0], texts[1])
+    reasons = [f"{_quoted(label.name)} has {len(label.values)} different values: {_counts(label)}. So it is the label."]
+    if len(labels) > 1:
+        others = ", ".join(_quoted(column.name) for column in labels[1:])
+        reasons.append(f"Others could be it too: {others}.")
+    if is_pair:
+        names = " and ".join(_quoted(column.name) for column in pair)
+        reasons.append(f"{names} both hold free text, so they are read as a pair. For one alone write its name only.")
+    else:
+        reasons.append(f"{_quoted(text.name)} holds the most text, {text.mean_words:.0f} words a row.")
+    return Finding(
+        task="sequence_classification",
+        read=pair if is_pair else [text],
+        target=label,
+        keys={"text": [column.name for column in pair] if is_pair else text.name, "label": label.name},
+        reasons=reasons,
+    )
+
+
+def _masked_lm(text: Column, table: Table) -> Finding:
+    reasons = [
+        f"{_quoted(text.name)} holds text, {text.mean_words:.0f} words a row. The model learns to fill in words."
+    ]
+    if len(table.columns) > 1:
+        reasons.append("No column has few enough different values to be a label.")
+    return Finding(task="masked_lm", read=[text], target=None, keys={"text": text.name}, reasons=reasons)
+
+
+def _refuse_missing_header(data: Path, label: Column) -> None:
+    if label.name in label.values:
+        raise InputError(
+            f'{data}: the first line must name the columns, but "{label.name}" stands in other rows too; '
+            "put a line such as text,label on top"
+        )
+
+
+def _task(finding: Finding) -> list[str]:
+    return [
+        "[task]",
+        *map(_comment, finding.reasons),
+        f"type = {_toml(finding.task)}",
+        *(f"{key} = {_toml(value)}" for key, value in finding.keys.items()),
+        *_max_length(finding),
+    ]
+
+
+def _max_length(finding: Finding) -> Iterator[str]:
+    words = sum(column.tokens_of(0.99) for column in finding.read)
+    wanted = math.ceil((words * _PIECES_A_WORD + _SPECIAL_TOKENS) / 16) * 16
+    yield _comment(f"99 % of the rows have at most {words} words and punctuation marks, each a token or two.")
+    if finding.task == "masked_lm":
+        yield _comment("What is longer becomes several sequences.")
+        yield f"max_length = {min(max(wanted, 64), 128)}"
+    else:
+        yield _comment("What is longer is cut off; shorter sequences are faster.")
+        yield f"max_length = {min(max(wanted, 16), _LONGEST)}"
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def _data(files: Files, finding: Finding, table: Table) -> Iterator[str]:
+    yield "[data]"
+    yield f"type = {_toml(files.type)}"
+    yield from (f"{key} = {_toml(value)}" for key, value in files.settings.items())
+    share = 0.2 if table.rows < _FEW_ROWS else 0.1
+    stratified = finding.task == "sequence_classification"
+    yield _comment(
+        f"{share:.0%} of the rows measure the model while it trains, and {share / 2:.0%} once at the end. Chosen by"
+    )
+    yield _comment(
+        "chance that always falls the same"
+        + (", each label by its share." if stratified else ". Files of your own go into [data.eval] and [data.test].")
+    )
+    split = f"eval = {share}, test = {share / 2}" + (", stratify = true" if stratified else "")
+    yield f"split = {{ {split} }}"
+    yield ""
+    yield "[data.train]"
+    # Relative to the pipeline's folder, so that both can be moved together.
+    yield f"files = [{_toml(os.path.relpath(files.data, files.output.parent))}]"
+
+
+# --- how to learn it --------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Recipe:
+    """Sizes, rates and durations that work from scratch; measured on small and middling sets of short texts."""
+
+    preset: str
+    vocab_size: int
+    lr: float
+    epochs: int
+    batch_size: int
+    warmup: str = "10%"
+
+    @classmethod
+    def of(cls, finding: Finding, rows: int) -> Recipe:
+        """More passes over fewer rows, and a larger model only where there is enough to fill it."""
+        if finding.task == "masked_lm":
+            return cls(preset="tiny", vocab_size=8000, lr=2e-3, epochs=_between(4, 100_000 // rows, 40), batch_size=16)
+        preset, vocab_size = ("mini", 16_000) if rows > _MANY_ROWS else ("tiny", 8000 if rows > _SOME_ROWS else 4000)
+        return cls(
+            preset=preset,
+            vocab_size=vocab_size,
+            lr=5e-4,
+            epochs=_between(3, _SEEN_ROWS // rows, 30),
+            batch_size=16 if rows < _SOME_ROWS else 32,
+        )
+
+    def sections(self, finding: Finding) -> Iterator[list[str]]:
+        """The tables from ``[tokenizer]`` on."""
+        yield [
+            "[tokenizer]",
+            _comment("Pieces of words, learnt from the training rows: there are no weights that would need others."),
+            'type = "wordpiece"',
+            f"vocab_size = {self.vocab_size}",
+        ]
+        yield [
+            "[architecture]",
+            _comment("A small BERT that starts from nothing. With pretrained weights in a folder, write"),
+            _comment('from_pretrained = "FOLDER" instead of these two lines, take [tokenizer] away, and lr = 3e-5.'),
+            'type = "bert"',
+            f'preset = "{self.preset}"',
+        ]
+        yield [
+            "[optimizer]",
+            _comment("A small model from scratch learns best at ten times the rate that pretrained weights bear."),
+            'type = "adamw"',
+            f"lr = {self.lr:g}",
+        ]
+        yield [
+            "[scheduler]",
+            _comment("The rate rises for a tenth of the run, then falls to 0 along half a cosine."),
+            'type = "cosine"',
+            f'warmup = "{self.warmup}"',
+        ]
+        yield ["[training]", *self._training(finding)]
+        if finding.task != "masked_lm":
+            yield [
+                "[callbacks.early_stopping]",
+                _comment("Stops when this many evaluations in a row brought nothing better; the best model is kept."),
+                f"patience = {_PATIENCE}",
+            ]
+
+    def _training(self, finding: Finding) -> Iterator[str]:
+        yield _comment("Few rows are read more often than many. Sequences of about the same length go together.")
+        yield f'duration = "{self.epochs} epochs"'
+        yield f"batch_size = {self.batch_size}"
+        yield _comment("The kept model is the best by this value.")
+        yield f"monitor = {_toml(_monitor(finding))}"
+
+
+_SOME_ROWS = 2_000
+_MANY_ROWS = 50_000
+_SEEN_ROWS = 40_000
+"""Rows that a model of these sizes sees, repeated, until it learns nothing more from them."""
+_PATIENCE = 5
+
+
+def _monitor(finding: Finding) -> str:
+    if finding.target is None:
+        return "eval/loss"
+    if finding.task == "token_classification":
+        return "eval/accuracy"
+    counts = finding.target.values.values()
+    return "eval/f1_macro" if max(counts) > _BALANCED * min(counts) else "eval/accuracy"
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _between(least: int, value: int, most: int) -> int:
+    return min(max(value, least), most)
+
+
+def _comment(text: str) -> str:
+    return f"# {text}"
+
+
+def _toml(value: Any) -> str:
+    return str(tomlkit.item(value).as_string())
+
+
+def _quoted(name: str) -> str:
+    """A name in a comment: on one line, not too long."""
+    return _toml(name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…")
+
+
+def _counts(column: Column) -> str:
+    shown = [f"{_quoted(value)} {count:,}" for value, count in most_frequent(column, _SHOWN_LABELS)]
+    return ", ".join(shown) + (", …" if len(column.values) > _SHOWN_LABELS else "")

@@ -1,0 +1,1 @@
+"""Sources of records, one file format each."""

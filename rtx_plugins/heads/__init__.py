@@ -1,0 +1,1 @@
+"""Heads that any architecture can wear."""

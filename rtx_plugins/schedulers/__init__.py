@@ -1,0 +1,1 @@
+"""Courses of the learning rate, as pure functions."""

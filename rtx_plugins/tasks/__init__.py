@@ -1,0 +1,1 @@
+"""What is learnt: records to samples, logits to answers."""

@@ -1,0 +1,1 @@
+"""Tokenizers, trained in the run or loaded."""

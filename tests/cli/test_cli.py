@@ -1,0 +1,324 @@
+"""What the command line accepts, refuses, prints, imports, and how it ends."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def one_line(done):
+    """The only line on stderr."""
+    (line,) = done.err.splitlines()
+    return line
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_installed_command_with_what_it_does(rtx):
+    """``--help`` shows run, check and each command plugin, each with the first line of its module's docstring."""
+    done = rtx("--help")
+    assert done.status == 0
+    installed = importlib.metadata.entry_points(group="rtx.v1")
+    commands = [point.name.removeprefix("command.") for point in installed if point.name.startswith("command.")]
+    listed = {line.split()[0] for line in done.out.splitlines() if line.startswith("    ")}
+    assert {"run", "check", *commands} <= listed
+    assert "Show what a run would do" in " ".join(done.out.split())
+
+
+def test_help_of_a_command_explains_its_arguments(rtx):
+    """``rtx run --help`` names the options and exits 0."""
+    done = rtx("run", "--help")
+    assert done.status == 0
+    assert all(option in done.out for option in ("--resume", "--overwrite", "--new", "--steps", "--set", "--plugin"))
+
+
+def test_version_is_that_of_the_distribution(rtx):
+    """``--version`` prints the installed version."""
+    assert rtx("--version").out == f"rtx-transformers {importlib.metadata.version('rtx-transformers')}\n"
+
+
+def test_no_command_shows_the_help_and_is_an_error(rtx):
+    """``rtx`` alone prints the help on stderr and exits 2."""
+    done = rtx()
+    assert (done.status, done.out) == (2, "")
+    assert "usage: rtx" in done.err
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("--version",),
+        ("check", "colours.toml"),
+        ("init", "train.jsonl"),
+        ("plugins", "list"),
+        ("plugins", "show", "adamw"),
+        ("predict", "--help"),
+        ("run", "missing.toml"),
+    ],
+    ids=" ".join,
+)
+def test_commands_that_compute_nothing_import_no_torch(imported, folder, arguments):
+    """torch costs seconds, so it is imported only by what needs it."""
+    _, modules = imported(*arguments, folder=folder)
+    assert "rtx_core.cli" in modules
+    assert "torch" not in modules
+
+
+def test_only_the_command_that_was_asked_for_is_imported(imported, folder):
+    """``check`` imports no command plugin, ``plugins`` only its own module and helpers."""
+    done, modules = imported("check", "colours.toml", folder=folder)
+    assert done.status == 0
+    assert not [name for name in modules if name.startswith("rtx_plugins.commands.")]
+    _, modules = imported("plugins", "list", folder=folder)
+    assert "rtx_plugins.commands.plugins" in modules
+    assert "rtx_plugins.commands.init" not in modules
+
+
+# --- words that mean nothing ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("rnu", "a.toml"), ('no command "rnu"', 'did you mean "rtx run"?')),
+        (("a.toml",), ('no command "a.toml"', 'did you mean "rtx run a.toml"?')),
+        (("zzzzzz",), ('no command "zzzzzz"', "there are: run, check")),
+        (("run",), ("PIPELINE", "rtx run --help")),
+        (("run", "a.toml", "--ouput", "b"), ("unknown option --ouput", "did you mean --output?")),
+        (("run", "a.toml", "b.toml"), ('unexpected argument "b.toml"',)),
+        (("run", "a.toml", "--steps", "0"), ('expected a whole number from 1, got "0"',)),
+        (("run", "a.toml", "--resume", "--new"), ("--new", "not allowed with", "--resume")),
+        (("--verison",), ("--verison",)),
+        (("check", "--plugin"), ("--plugin", "expected one argument")),
+        (("check", "--plugin", "none.py", "a.toml"), ("none.py", "no such Python file")),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_a_mistyped_command_line_is_one_line_that_helps(rtx, folder, arguments, parts):
+    """Exit status 2, no usage text, no traceback."""
+    done = rtx(*arguments)
+    assert (done.status, done.out) == (2, "")
+    line = one_line(done)
+    assert all(part in line for part in parts), line
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["run", "check", "plan"])
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("missing.toml", None, "no such file"),
+        ("folder", "", "is a folder"),
+        ("broken.toml", b"[task\n", "not TOML"),
+        ("latin.toml", b"# caf\xe9\n", "not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_pipeline_is_one_line(rtx, folder, command, name, content, part):
+    """The line begins with the file's name; nothing is created."""
+    if content == "":
+        (folder / name).mkdir()
+    elif content is not None:
+        (folder / name).write_bytes(content)
+    before = sorted(folder.rglob("*"))
+    done = rtx(command, name)
+    assert (done.status, done.out) == (2, "")
+    line = one_line(done)
+    assert line.startswith(name)
+    assert part in line
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_an_empty_file_lacks_tables_one_line_each(rtx, folder):
+    """Every missing table is a line of its own, with the file's name."""
+    (folder / "empty.toml").touch()
+    done = rtx("run", "empty.toml")
+    lines = done.err.splitlines()
+    assert (done.status, done.out) == (2, "")
+    assert all(line.startswith("empty.toml") for line in lines)
+    assert {"task", "data", "architecture", "training"} <= {line.split(": ")[1] for line in lines}
+
+
+def test_check_says_ok_on_stdout(rtx, folder):
+    """One line, exit status 0, nothing created."""
+    before = sorted(folder.rglob("*"))
+    done = rtx("check", "colours.toml")
+    assert (done.status, done.out, done.err) == (0, "colours.toml: ok\n", "")
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_check_reports_every_problem_with_its_place(rtx, folder):
+    """Two mistakes are two lines, each with file, line, column and key; no traceback."""
+    path = folder / "colours.toml"
+    path.write_text(path.read_text().replace("lr = 1e-2", "learning_rate = 1e-2").replace("batch_size", "batchsize"))
+    done = rtx("check", path.name)
+    assert (done.status, done.out) == (2, "")
+    text = path.read_text().splitlines()
+    line = text.index("learning_rate = 1e-2") + 1
+    assert f"colours.toml:{line}:1: optimizer.learning_rate: unknown key" in done.err
+    assert 'did you mean "lr"' in done.err
+    assert "training.batchsize" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_check_for_a_program_is_json(rtx, folder):
+    """``--json`` prints problems as data on stdout, with the same exit status."""
+    good = rtx("check", "colours.toml", "--json")
+    assert (good.status, json.loads(good.out)) == (0, {"ok": True, "problems": [], "notes": []})
+    bad = rtx("check", "colours.toml", "--json", "--set", "optimizer.lr=-1")
+    report = json.loads(bad.out)
+    assert (bad.status, bad.err, report["ok"]) == (2, "", False)
+    (problem,) = report["problems"]
+    assert (problem["file"], problem["key"]) == ("--set", "optimizer.lr")
+
+
+def test_check_says_which_part_replaces_ours(rtx, folder, plugin):
+    """A file's part wins over ours, and the note says so on stderr."""
+    path = plugin(
+        "import attrs\n"
+        "from rtx_core import hookimpl\n"
+        "from rtx_plugins.optimizers.adamw import AdamW\n"
+        "@attrs.frozen(kw_only=True)\n"
+        "class Mine(AdamW):\n"
+        '    """Mine."""\n'
+        "@hookimpl\n"
+        "def optimizer():\n"
+        "    return {'adamw': Mine}\n"
+    )
+    done = rtx("check", "colours.toml", "--plugin", path)
+    assert done.status == 0
+    assert "optimizer.adamw is supplied by extra.py" in one_line(done)
+    assert one_line(done).endswith("instead of rtx-transformers")
+
+
+def test_a_clone_that_is_not_installed_says_so(rtx, folder, monkeypatch):
+    """Without entry points there are no parts: the line says how to install, and ``--help`` still works."""
+    monkeypatch.setattr(importlib.metadata, "entry_points", list)
+    done = rtx("check", "colours.toml")
+    assert (done.status, done.out) == (2, "")
+    assert "pip install -e ." in one_line(done)
+    done = rtx("--help")
+    assert done.status == 0
+    assert "run" in done.out
+    assert "pip install -e ." in one_line(done)
+
+
+# --- how things end ---------------------------------------------------------------------------------------------------
+
+
+def test_a_command_may_come_from_a_plugin_file(rtx, bad_command):
+    """``--plugin`` before or after the command brings it; its exit status is the program's."""
+    path = bad_command("return 7")
+    assert rtx("--plugin", path, "bad").status == 7
+    assert rtx("bad", f"--plugin={path}").status == 7
+
+
+def test_ctrl_c_is_one_word_and_130(rtx, bad_command):
+    """A KeyboardInterrupt has no traceback."""
+    done = rtx("bad", "--plugin", bad_command("raise KeyboardInterrupt"))
+    assert (done.status, done.err) == (130, "interrupted\n")
+
+
+def test_the_systems_refusal_is_one_line(rtx, bad_command):
+    """A full disk or a missing permission is no bug: one line with the file's name, exit status 1."""
+    done = rtx("bad", "--plugin", bad_command("raise OSError(errno.ENOSPC, 'No space left on device', 'a/b')"))
+    assert (done.status, done.err) == (1, "a/b: No space left on device\n")
+
+
+def test_an_unexpected_error_is_called_a_bug_of_rtx(rtx, bad_command):
+    """The traceback is kept, and the last line says what to do."""
+    done = rtx("bad", "--plugin", bad_command("raise ValueError('hm')"))
+    assert done.status == 1
+    assert "Traceback" in done.err
+    assert "ValueError: hm" in done.err
+    assert done.err.splitlines()[-1].startswith("This is a bug in rtx ")
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("callback.early_stopping", "callback.early_stopping (on_step_end), supplied by rtx-transformers"),
+        ("callback.of_somebody", "callback.of_somebody (on_step_end). Please"),
+        ("optimizer", "optimizer (on_step_end). Please"),
+    ],
+)
+def test_an_error_in_a_parts_hook_is_called_a_bug_of_the_part(rtx, bad_command, part, said):
+    """The note that the hooks add to an error names the part, and where it comes from if that is certain."""
+    body = f"e = ValueError('hm'); e.add_note('in on_step_end of {part}'); raise e"
+    done = rtx("bad", "--plugin", bad_command(body))
+    assert done.status == 1
+    assert f"This is a bug in {said}" in done.err.splitlines()[-1]
+
+
+def test_a_reader_that_goes_away_is_no_error_message(bad_command):
+    """``rtx … | head -1`` prints nothing on stderr."""
+    path = bad_command("[print('line', i) for i in range(100_000)]")
+    command = [sys.executable, "-m", "rtx_core", "bad", "--plugin", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"line 0\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_folder_and_says_what_it_did(rtx, folder):
+    """Messages on stderr: what runs, a row for each evaluation, the best, the test set, the model, what to try."""
+    done = rtx("run", "colours.toml")
+    assert (done.status, done.out) == (0, "")
+    for part in (
+        "2 labels: cold, warm",
+        "50 training, 20 eval, 20 test",
+        "10 epochs = 50 steps of 10 sequences",
+        "eval/accuracy",
+        "test/accuracy 1.0000",
+        "runs/colours/model (the best)",
+        'rtx predict runs/colours --text "…"',
+    ):
+        assert part in done.err, part
+    assert (folder / "runs/colours/model/model.safetensors").is_file()
+    logged = (folder / "runs/colours/log.txt").read_text()
+    assert "test/accuracy 1.0000" in logged
+
+
+def test_a_finished_run_is_not_run_over(rtx, trained, monkeypatch):
+    """A second run is refused with exit status 2 and the ways on."""
+    monkeypatch.chdir(trained)
+    done = rtx("run", "colours.toml")
+    assert done.status == 2
+    assert all(way in one_line(done) for way in ("--resume", "--overwrite", "--new"))
+
+
+def test_a_trial_of_a_few_steps_keeps_to_the_plan(rtx, folder):
+    """``--steps 2`` runs 2 of the 50 planned steps in a folder of its own, again and again."""
+    for _ in range(2):
+        done = rtx("run", "colours.toml", "--steps", "2")
+        assert done.status == 0
+        assert "2 of 50 steps" in done.err
+    assert sorted(path.name for path in (folder / "runs").iterdir()) == ["colours-smoke"]
+
+
+def test_quiet_says_nothing_and_logs_everything(trained):
+    """The fixture ran with ``--quiet``: the log has the header and the summary all the same."""
+    logged = (trained / "runs/colours/log.txt").read_text()
+    assert "10 epochs = 50 steps" in logged
+    assert "best" in logged
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(rtx, folder):
+    """The output folder lies below a file: refused before anything else, with its name."""
+    done = rtx("run", "colours.toml", "--output", "train.jsonl/run")
+    assert (done.status, done.out) == (2, "")
+    assert "train.jsonl/run" in one_line(done)

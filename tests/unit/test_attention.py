@@ -1,0 +1,177 @@
+"""Attention over packed sequences against the plain formula, sequence by sequence, in float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtx_core import Batch, Sample
+from rtx_plugins.architectures.common import attention
+from rtx_plugins.architectures.common.attention import packed_attention
+
+LENGTHS = {
+    "one sequence": [7],
+    "equal": [6, 6, 6],
+    "near-equal": [8, 9, 9, 10],
+    "rising": [1, 2, 9, 10, 10, 31],
+    "falling": [31, 10, 10, 9, 2, 1],
+    "any order": [9, 31, 2, 10, 1, 10, 9],
+    "some empty": [4, 0, 5, 0],
+}
+
+
+def packed(lengths):
+    """A batch of sequences of these lengths; what stands in them doesn't matter here."""
+    return Batch.of([sample(length) for length in lengths], range(len(lengths)))
+
+
+def sample(length):
+    return Sample(np.zeros(length, np.int32), np.zeros(length, np.uint8), np.zeros(0, np.int32), np.zeros(0, np.int64))
+
+
+def inputs(tokens, heads=2, size=4, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(tokens)
+    shape = (tokens, heads, size)
+    return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for _ in range(3)]
+
+
+def formula(query, key, value, lengths, scale=None):
+    """softmax(Q Kᵀ · scale) V of each sequence and head on its own."""
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    outputs = []
+    for q, k, v in zip(*(tensor.split(list(lengths)) for tensor in (query, key, value)), strict=True):
+        weights = torch.softmax(torch.einsum("qhd,khd->hqk", q, k) * scale, dim=-1)
+        outputs.append(torch.einsum("hqk,khd->qhd", weights, v))
+    return torch.cat(outputs)
+
+
+def assert_equals_formula(attend, lengths, scale=None):
+    """Output and gradients of all three inputs agree within rounding of float64."""
+    tensors = inputs(sum(lengths))
+    output = attend(*tensors, packed(lengths), scale)
+    expected = formula(*tensors, lengths, scale)
+    direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-13)
+    gradients, expected_gradients = (torch.autograd.grad(tensor, tensors, direction) for tensor in (output, expected))
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
+
+
+def attend(query, key, value, batch, scale=None):
+    return packed_attention(query, key, value, batch, scale=scale)
+
+
+def attend_nested(query, key, value, batch, scale=None):
+    return attention._nested((query, key, value), batch, dropout_p=0.0, scale=scale)
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_the_cpu_path_is_the_formula(lengths, scale):
+    """Grouping, padding and reordering change neither the output nor a gradient."""
+    assert_equals_formula(attend, lengths, scale)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any))
+def test_the_cpu_path_is_the_formula_for_any_lengths(lengths):
+    """The same for arbitrary lengths in arbitrary order."""
+    assert_equals_formula(attend, lengths)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")  # only torch's CPU form of it warns
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("lengths", [LENGTHS["rising"], LENGTHS["any order"]], ids=["rising", "any order"])
+def test_the_nested_path_is_the_formula(lengths, scale):
+    """What CUDA computes in full precision or with dropout, here by torch's CPU form of the same call."""
+    assert_equals_formula(attend_nested, lengths, scale)
+
+
+def test_the_varlen_kernel_is_told_where_sequences_end(monkeypatch):
+    """It gets cumulative lengths and the longest; a scale that isn't the kernel's own D ** -0.5 goes into the query."""
+
+    def kernel(query, key, value, *limits):
+        bounds_q, bounds_k, longest_q, longest_k = limits
+        assert bounds_q.dtype == torch.int32
+        assert torch.equal(bounds_q, bounds_k)
+        assert longest_q == longest_k == 31
+        return formula(query, key, value, bounds_q.diff().tolist())
+
+    monkeypatch.setattr(attention, "_varlen_kernel", lambda: kernel)
+
+    def attend_varlen(query, key, value, batch, scale):
+        return attention._varlen((query, key, value), batch, scale=scale)
+
+    assert_equals_formula(attend_varlen, LENGTHS["any order"], 0.3)
+    assert_equals_formula(attend_varlen, LENGTHS["any order"])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cuda_is_the_formula(dtype):
+    """On a GPU both kernels agree with the formula within their precision."""
+    lengths = LENGTHS["any order"]
+    tensors = [tensor.detach().to("cuda", dtype) for tensor in inputs(sum(lengths), heads=2, size=32)]
+    output = packed_attention(*tensors, packed(lengths).to(torch.device("cuda")))
+    expected = formula(*(tensor.double() for tensor in tensors), lengths)
+    torch.testing.assert_close(output.double(), expected, rtol=0, atol=1e-5 if dtype == torch.float32 else 2e-2)
+
+
+def test_no_sequence_reaches_another():
+    """NaN in one sequence leaves every other finite, and a gradient from one to another is exactly 0."""
+    lengths = [8, 9, 9, 10]
+    tensors = inputs(sum(lengths))
+    output = attend(*tensors, packed(lengths))
+    for gradient in torch.autograd.grad(output[8:17].sum(), tensors):
+        assert (gradient[:8] == 0).all()
+        assert (gradient[17:] == 0).all()
+    with torch.no_grad():
+        for tensor in tensors:
+            tensor[8:17] = torch.nan
+    output = attend(*tensors, packed(lengths))
+    assert torch.isfinite(output[:8]).all()
+    assert torch.isfinite(output[17:]).all()
+
+
+def test_dropout_keeps_the_mean_and_follows_the_seed():
+    """Dropped weights are scaled up, so that the mean over many draws is the formula; one seed gives one draw."""
+    lengths = [8, 9, 9, 10]
+    tensors = [tensor.detach() for tensor in inputs(sum(lengths))]
+    batch = packed(lengths)
+    draws = []
+    for seed in range(400):
+        torch.manual_seed(seed)
+        draws.append(packed_attention(*tensors, batch, dropout_p=0.2))
+    torch.manual_seed(0)
+    assert torch.equal(draws[0], packed_attention(*tensors, batch, dropout_p=0.2))
+    stacked = torch.stack(draws)
+    # Five standard errors of the mean over 400 draws, at every one of the 288 outputs.
+    error = 5 * stacked.std(dim=0) / 400**0.5
+    assert ((stacked.mean(dim=0) - formula(*tensors, lengths)).abs() < error).all()
+
+
+def test_the_plan_is_made_once_for_all_layers():
+    """A second call with the same batch takes the index tensors of the first."""
+    batch = packed(LENGTHS["rising"])
+    attend(*inputs(63), batch)
+    plan = batch.plans["grouped"]
+    attend(*inputs(63), batch)
+    assert batch.plans["grouped"] is plan
+
+
+def test_padding_stays_below_a_quarter():
+    """However lengths are distributed, dense blocks hold at most 1.25 places for each token, and the calls are few."""
+    lengths = np.random.default_rng(3).lognormal(3.2, 0.6, size=64).clip(1, 128).astype(int).tolist()
+    plan = attention._plan(lengths, torch.device("cpu"))
+    places = sum(group.sequences * group.length for group in plan.groups)
+    assert sum(group.tokens for group in plan.groups) == sum(lengths)
+    assert places <= 1.25 * sum(lengths)
+    assert len(plan.groups) <= 22  # ln 128 / ln 1.25: as many as a factor of 1.25 fits between 1 and 128
+
+
+def test_equal_lengths_are_not_copied():
+    """A batch of equal lengths in one group needs no index tensors at all."""
+    plan = attention._plan([128] * 16, torch.device("cpu"))
+    (group,) = plan.groups
+    assert (plan.order, plan.inverse, group.to_block, group.to_packed, group.real) == (None,) * 5

@@ -1,0 +1,268 @@
+"""clip_grad_norm, amp and early_stopping, each on a small run."""
+
+import contextlib
+import io
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from rtx_core import Horizon, InputError, Run
+from rtx_core.console import Console
+from rtx_core.registry import PartHooks
+from rtx_plugins.callbacks.amp import Amp
+from rtx_plugins.callbacks.clip_grad_norm import ClipGradNorm
+from rtx_plugins.callbacks.early_stopping import EarlyStopping
+from rtx_plugins.metrics.accuracy import Accuracy
+from rtx_plugins.metrics.f1 import F1
+
+NAN = math.nan
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """A run of two parameters in two groups, on a device and with evaluation sets of the test's choice."""
+
+    def make(*, monitor="eval/loss", direction="min", device="cpu", sets=("",)):
+        model = torch.nn.ParameterList([torch.zeros(1), torch.zeros(1), torch.zeros(1)])
+        return Run(
+            pipeline=SimpleNamespace(
+                data=SimpleNamespace(eval=dict.fromkeys(sets)),
+                metrics={"accuracy": Accuracy(), "f1": F1(average="none")},
+            ),
+            folder=tmp_path,
+            model=model,
+            optimizer=torch.optim.SGD([{"params": [model[0]]}, {"params": [model[1]]}], lr=1.0),
+            strategy=SimpleNamespace(device=torch.device(device), rank=0, world_size=1),
+            console=Console(io.StringIO()),
+            horizon=Horizon(total=10, run_total=10, steps_per_epoch=5, samples_per_epoch=5, tokens_per_epoch=50),
+            monitor=monitor,
+            monitor_direction=direction,
+            threads=1,
+        )
+
+    return make
+
+
+def said(run):
+    return run.console.rich.file.getvalue()
+
+
+class Strategy:
+    """Answers the hook that amp wraps."""
+
+    def compute_loss(self, run, batch):
+        return torch.ones(2, 2) @ torch.ones(2, 2)
+
+
+def hooks_of(part, run):
+    """The hooks of a part, called as the loop does."""
+    hooks = PartHooks({"callback.tested": part, "strategy": Strategy()}, default="strategy")
+    hooks.run = run
+    return hooks.call
+
+
+# --- clip_grad_norm ---------------------------------------------------------------------------------------------------
+
+
+def test_clipping_scales_the_whole_gradient_by_one_factor(make_run):
+    """Gradients 3 and 4 of two groups have norm 5; max_norm 1 leaves 0.6 and 0.8, and 5 is logged as a tensor."""
+    run = make_run()
+    run.model[0].grad, run.model[1].grad = torch.tensor([3.0]), torch.tensor([4.0])
+    hooks_of(ClipGradNorm(max_norm=1.0).build(), run).on_gradients(run=run)
+    # torch divides by norm + 1e-6.
+    assert [p.grad.item() for p in run.model[:2]] == pytest.approx([0.6, 0.8], rel=1e-6)
+    logged = run.take_logged()
+    assert isinstance(logged["grad_norm"], torch.Tensor)  # a number would have waited for the device
+    assert logged["grad_norm"].item() == 5.0
+
+
+def test_a_gradient_within_the_norm_is_left_alone(make_run):
+    """Norm 0.5 under max_norm 1 keeps its bits; what the optimizer doesn't hold or has no gradient takes no part."""
+    run = make_run()
+    run.model[0].grad, run.model[2].grad = torch.tensor([0.5]), torch.tensor([100.0])
+    hooks_of(ClipGradNorm().build(), run).on_gradients(run=run)
+    assert run.model[0].grad.item() == 0.5
+    assert run.model[2].grad.item() == 100.0
+    assert run.take_logged()["grad_norm"].item() == 0.5
+
+
+def test_opposite_gradients_of_a_step_have_no_norm_to_clip(make_run):
+    """What adds to 0 over the micro-batches stays 0 under max_norm 0.05 (case 5)."""
+    run = make_run()
+    bias = run.model[0]
+    for share in (-0.125, -0.125, 0.125, 0.125):
+        (share * bias).sum().backward()
+    hooks_of(ClipGradNorm(max_norm=0.05).build(), run).on_gradients(run=run)
+    assert bias.grad.item() == 0.0
+
+
+@pytest.mark.parametrize("max_norm", [0.0, -1.0])
+def test_a_norm_is_above_0(max_norm):
+    """There is no number that means off: ``enabled = false`` does."""
+    with pytest.raises(ValueError, match="max_norm"):
+        ClipGradNorm(max_norm=max_norm)
+
+
+# --- amp --------------------------------------------------------------------------------------------------------------
+
+
+def dtype_of_products(part, run):
+    """The dtype in which a matrix product under the part's wrapper comes out."""
+    return hooks_of(part, run).compute_loss(run=run, batch=None).dtype
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_amp_leaves_a_cpu_in_float32_without_a_word(make_run, dtype):
+    """Unless bfloat16 was asked for, nothing is said and nothing changes on a CPU."""
+    run, part = make_run(), Amp(dtype=dtype).build()
+    hooks_of(part, run).on_run_start(run=run)
+    assert dtype_of_products(part, run) == torch.float32
+    assert said(run) == ""
+
+
+def test_amp_says_where_bf16_is_inactive(make_run):
+    """``bf16`` on a CPU is one line, and the run is in float32."""
+    run, part = make_run(), Amp(dtype="bf16").build()
+    hooks_of(part, run).on_run_start(run=run)
+    assert dtype_of_products(part, run) == torch.float32
+    assert said(run) == "warning: amp: cpu doesn't compute in bfloat16 here; the run stays in float32\n"
+
+
+def test_an_active_amp_wraps_the_forward_pass_alone(make_run):
+    """Products inside compute_loss are bfloat16; outside, and after an error in it, they are float32."""
+    run, part = make_run(), Amp().build()
+    part.active = True
+    assert dtype_of_products(part, run) == torch.bfloat16
+    assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "supported", "active"),
+    [("auto", True, True), ("auto", False, False), ("bf16", True, True), ("float32", True, False)],
+)
+def test_amp_goes_by_what_the_gpu_computes(make_run, monkeypatch, dtype, supported, active):
+    """On a GPU auto and bf16 take bfloat16 where it is no emulation; float32 never does."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **how: asked.append(how) or supported)
+    run, part = make_run(device="cuda"), Amp(dtype=dtype).build()
+    hooks_of(part, run).on_run_start(run=run)
+    assert part.active is active
+    assert asked == [{"including_emulation": False}]
+
+
+# --- early_stopping ---------------------------------------------------------------------------------------------------
+
+
+def evaluate(part, run, values, name="eval"):
+    """Feed one value per evaluation; the evaluation after which the run stops, counted from 1, None if it goes on."""
+    hooks = hooks_of(part, run)
+    hooks.on_run_start(run=run)
+    for number, value in enumerate(values, start=1):
+        hooks.on_eval_end(run=run, name=name, values={"eval/loss": value, "eval/accuracy": value})
+        if run.stop_reason is not None:
+            return number
+    return None
+
+
+def test_patience_goes_on_after_a_resume(make_run):
+    """0.5, 0.6, 0.7, a resume, 0.8 with patience 3: stops right after the 4th, and best stays 0.5 (case 15)."""
+    before = EarlyStopping(patience=3).build()
+    assert evaluate(before, make_run(), [0.5, 0.6, 0.7]) is None
+    assert before.state_dict() == {"best": 0.5, "count": 2}
+    run, after = make_run(), EarlyStopping(patience=3).build()
+    after.load_state_dict(before.state_dict())
+    assert evaluate(after, run, [0.8]) == 1
+    assert after.best == 0.5
+    assert run.stop_reason == "early_stopping: eval/loss has not improved for 3 evaluations (best 0.5)"
+
+
+def test_nan_is_never_best(make_run):
+    """NaN, 0.6, 0.5 (min): best is 0.5, and NaN counts as no improvement (case 16)."""
+    run, part = make_run(), EarlyStopping(patience=2).build()
+    assert evaluate(part, run, [NAN]) is None
+    assert part.state_dict() == {"best": None, "count": 1}
+    assert evaluate(part, run, [0.6, 0.5]) is None
+    assert part.state_dict() == {"best": 0.5, "count": 0}
+    assert evaluate(part, run, [NAN, None]) == 2
+    assert part.best == 0.5
+
+
+def test_the_state_holds_plain_numbers(make_run):
+    """A metric may give numpy's numbers, which a checkpoint would refuse."""
+    part = EarlyStopping().build()
+    evaluate(part, make_run(), [np.float64(0.5)])
+    assert type(part.state_dict()["best"]) is float
+
+
+def test_only_nan_stops_too(make_run):
+    """Patience ends although there never was a number, and the reason says so."""
+    run = make_run()
+    assert evaluate(EarlyStopping(patience=1).build(), run, [NAN]) == 1
+    assert run.stop_reason == "early_stopping: eval/loss has not improved for 1 evaluation (it never was a number)"
+
+
+@pytest.mark.parametrize(
+    ("direction", "values", "stops"), [("max", [0.1, 0.2, 0.3, 0.3, 0.2], 5), ("min", [0.1, 0.2, 0.3], 3)]
+)
+def test_the_direction_is_the_monitors(make_run, direction, values, stops):
+    """Larger is better for max, smaller for min, and an equal value is no improvement."""
+    run = make_run(monitor="eval/accuracy", direction=direction)
+    assert evaluate(EarlyStopping(patience=2).build(), run, values) == stops
+
+
+def test_small_gains_are_no_improvement(make_run):
+    """Each must beat the best by more than min_delta, and the best doesn't creep along meanwhile."""
+    part = EarlyStopping(patience=3, min_delta=0.125).build()
+    assert evaluate(part, make_run(), [1.0, 0.9375, 0.875, 0.8125]) is None
+    assert part.state_dict() == {"best": 0.8125, "count": 0}
+
+
+def test_other_sets_are_passed_by(make_run):
+    """An evaluation that doesn't hold the monitored value neither improves nor counts."""
+    run = make_run(monitor="eval/clean/loss", sets=("clean", "noisy"))
+    part = EarlyStopping(patience=1).build()
+    hooks = hooks_of(part, run)
+    hooks.on_run_start(run=run)
+    hooks.on_eval_end(run=run, name="eval/clean", values={"eval/clean/loss": 0.5})
+    hooks.on_eval_end(run=run, name="eval/noisy", values={"eval/noisy/loss": 0.9})
+    hooks.on_eval_end(run=run, name="test", values={"test/loss": 0.9})
+    assert run.stop_reason is None
+    assert part.state_dict() == {"best": 0.5, "count": 0}
+
+
+def test_it_may_look_at_another_value_than_the_run(make_run):
+    """With its own monitor the direction is that value's: accuracy rises while the run goes by the loss."""
+    run, part = make_run(), EarlyStopping(patience=1, monitor="eval/accuracy").build()
+    assert evaluate(part, run, [0.1, 0.2, 0.3]) is None
+    assert part.best == 0.3
+
+
+@pytest.mark.parametrize("monitor", ["eval/acuracy", "eval/f1_per_class", "accuracy"])
+def test_an_unknown_monitor_is_refused_before_the_first_step(make_run, monitor):
+    """A name that no evaluation gives as a number is refused with the names there are (case 16)."""
+    with pytest.raises(InputError, match=monitor) as error:
+        evaluate(EarlyStopping(monitor=monitor).build(), make_run(), [])
+    assert str(error.value).endswith("there are eval/loss, eval/accuracy")
+
+
+def test_without_an_evaluation_there_is_nothing_to_stop_by(make_run):
+    """Where nothing is evaluated it is refused with what to add."""
+    with pytest.raises(InputError, match=r"nothing is evaluated; add \[data\.eval\]"):
+        evaluate(EarlyStopping().build(), make_run(monitor=None), [])
+
+
+def test_a_set_that_is_split_off_has_the_plain_name(make_run):
+    """Without ``[data.eval]`` the evaluation of a split is ``eval``, also for a monitor of its own."""
+    run = make_run(sets=())
+    assert evaluate(EarlyStopping(patience=1, monitor="eval/accuracy").build(), run, [0.1, 0.2]) is None
+
+
+@pytest.mark.parametrize("settings", [{"patience": 0}, {"min_delta": -0.1}])
+def test_patience_and_delta_have_a_range(settings):
+    """Patience is at least 1 and min_delta not negative."""
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        EarlyStopping(**settings)

@@ -1,0 +1,143 @@
+"""Cross-entropy against torch's and the formula."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from rtx_core import InputError, Outputs
+from rtx_plugins.losses.cross_entropy import CrossEntropy
+
+LABELS = ("animal", "food", "plant")
+
+
+def build(size=3, labels=None, **settings):
+    return CrossEntropy(**settings).build(Outputs(size=size, labels=labels))
+
+
+@pytest.fixture
+def rows():
+    """Logits of 12 rows and 3 classes; four targets are ignored, by different negative numbers."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(12, 3, generator=generator, dtype=torch.float64)
+    targets = torch.randint(0, 3, (12,), generator=generator)
+    targets[[0, 3, 7, 11]] = torch.tensor([-100, -1, -100, -7])
+    return logits, targets
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("class_weights", [None, (1.0, 3.0, 0.5)])
+def test_the_mean_is_torchs(rows, label_smoothing, class_weights):
+    """Sum over weight equals torch's mean reduction without the ignored rows, for every setting, with its gradient."""
+    logits, targets = rows
+    part = build(label_smoothing=label_smoothing, class_weights=class_weights)
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    loss = part.of_logits(ours, targets) / part.weight(targets)
+    kept = targets >= 0
+    weight = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float64)
+    expected = functional.cross_entropy(theirs[kept], targets[kept], weight=weight, label_smoothing=label_smoothing)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-14, atol=0)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-13, atol=1e-16)
+
+
+def test_smoothing_spreads_its_share_over_all_classes_of_counted_targets(rows):
+    """The sum is (1 − ε) · −log p[y] + ε · mean over classes of −log p, and an ignored target adds nothing."""
+    logits, targets = rows
+    nats = -logits.log_softmax(-1)
+    expected = sum(0.8 * nats[n, y] + 0.2 * nats[n].mean() for n, y in enumerate(targets.tolist()) if y >= 0)
+    torch.testing.assert_close(build(label_smoothing=0.2).of_logits(logits, targets), expected, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_class_weights_act_the_same_however_the_step_is_cut(pieces):
+    """Weights [1, 3] and labels 0, 0, 1, 1 with zero logits: loss ln 2 and bias gradient (+1/4, −1/4) (case 2)."""
+    part = build(size=2, class_weights=(1.0, 3.0))
+    targets = torch.tensor([0, 0, 1, 1])
+    bias = torch.zeros(2, requires_grad=True)
+    weight = sum(part.weight(piece) for piece in targets.chunk(pieces))
+    total = 0.0
+    for piece in targets.chunk(pieces):
+        loss = part.of_logits(bias.expand(len(piece), 2), piece) / weight
+        loss.backward()
+        total += loss.item()
+    assert weight == 8.0
+    assert total == pytest.approx(math.log(2), rel=1e-6)
+    torch.testing.assert_close(bias.grad, torch.tensor([0.25, -0.25]), rtol=1e-6, atol=0)
+
+
+def test_known_logits_have_the_known_loss():
+    """Logits (ln 3, 0) cost 0.287682 for label 0 and 1.386294 for label 1."""
+    logits = torch.tensor([[math.log(3), 0.0]])
+    part = build(size=2)
+    assert part.of_logits(logits, torch.tensor([0])).item() == pytest.approx(0.287682, abs=5e-7)
+    assert part.of_logits(logits, torch.tensor([1])).item() == pytest.approx(1.386294, abs=5e-7)
+
+
+@pytest.mark.parametrize("settings", [{}, {"label_smoothing": 0.1}, {"class_weights": (1.0, 2.0, 3.0)}])
+@pytest.mark.parametrize("targets", [[], [-100, -1]])
+def test_nothing_to_learn_weighs_nothing(settings, targets):
+    """Without a counted target the weight is 0, and loss and gradient are 0 and never NaN (case 6)."""
+    part = build(**settings)
+    targets = torch.tensor(targets, dtype=torch.int64)
+    logits = torch.randn(len(targets), 3, requires_grad=True)
+    loss = part.of_logits(logits, targets)
+    loss.backward()
+    assert part.weight(targets) == 0.0
+    assert loss.item() == 0.0
+    assert not logits.grad.any()
+
+
+def test_half_precision_logits_are_summed_in_float32():
+    """The sum of bfloat16 logits is float32 and as exact as float32 can be."""
+    logits = torch.randn(512, 8, generator=torch.Generator().manual_seed(1)).bfloat16()
+    targets = torch.arange(512) % 8
+    loss = build(size=8).of_logits(logits, targets)
+    assert loss.dtype == torch.float32
+    expected = functional.cross_entropy(logits.double(), targets, reduction="sum").item()
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_class_weights_are_settings_and_no_state():
+    """They follow the module to another device or dtype, and no checkpoint holds them."""
+    part = build(class_weights=(1.0, 2.0, 3.0))
+    assert part.state_dict() == {}
+    assert part.to("meta").class_weights.device.type == "meta"
+    assert part.weight(torch.tensor([0, 2, -100])) == 4.0
+
+
+def test_class_weights_may_name_labels():
+    """A label that is not named counts 1."""
+    part = build(labels=LABELS, class_weights={"plant": 2.5, "animal": 0.0})
+    assert part.class_weights.tolist() == [0.0, 1.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "message"),
+    [
+        (LABELS, {"plnat": 2.0}, 'no label "plnat"; the labels are animal, food, plant'),
+        (None, {"plant": 2.0}, "give one number for each class"),
+        (LABELS, (1.0, 2.0), "2 weights for 3 classes"),
+    ],
+)
+def test_class_weights_must_fit_the_labels(labels, weights, message):
+    """An unknown label, names without labels and a wrong number of weights are each one clear line."""
+    with pytest.raises(InputError, match=message) as error:
+        build(labels=labels, class_weights=weights)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("weights", [(1.0, -1.0), {"animal": math.nan}, (math.inf,)])
+def test_class_weights_are_numbers_from_0(weights):
+    """Negative weights, NaN and infinity are refused by name."""
+    with pytest.raises(ValueError, match="must be a number ≥ 0"):
+        CrossEntropy(class_weights=weights)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0])
+def test_smoothing_leaves_something_to_the_target(smoothing):
+    """The share lies in [0, 1)."""
+    with pytest.raises(ValueError, match="label_smoothing"):
+        CrossEntropy(label_smoothing=smoothing)

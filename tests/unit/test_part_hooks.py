@@ -1,0 +1,172 @@
+"""The hooks of a run's parts: whose is called, in which order, and what is refused."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from rtx_core import hookimpl
+from rtx_core.errors import PluginError
+from rtx_core.registry import PartHooks
+
+
+class Default:
+    """Stands where the strategy does: the answers that others may replace."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    @hookimpl(trylast=True)
+    def backward(self, run, loss):
+        self.calls.append("default")
+        return True
+
+
+def hooks_of(calls=None, **parts):
+    """Hooks over the given parts, in the order of the arguments, with a stand-in for the run."""
+    named = {f"callback.{name}": part for name, part in parts.items()}
+    hooks = PartHooks({**named, "strategy": Default(calls if calls is not None else [])}, default="strategy")
+    hooks.run = SimpleNamespace(speaker=None)
+    return hooks
+
+
+def recorder(name, calls):
+    """A part that writes its name down."""
+
+    class Recorder:
+        def on_step_end(self, run):
+            calls.append((name, run.speaker))
+
+    return Recorder()
+
+
+def test_parts_are_called_in_file_order_under_their_own_names():
+    """The first table is called first, and what it logs carries its name."""
+    calls = []
+    hooks = hooks_of(a=recorder("a", calls), b=recorder("b", calls), c=recorder("c", calls))
+    hooks.call.on_step_end(run=hooks.run)
+    assert calls == [("a", "a"), ("b", "b"), ("c", "c")]
+    assert hooks.run.speaker is None
+
+
+def test_the_first_table_is_the_outermost_wrapper():
+    """Wrappers nest in file order around the default."""
+    calls = []
+
+    def wrapper(name):
+        class Wrapper:
+            @hookimpl(wrapper=True)
+            def backward(self, run, loss):
+                calls.append(f"{name} in")
+                answer = yield
+                calls.append(f"{name} out")
+                return answer
+
+        return Wrapper()
+
+    hooks = hooks_of(calls, a=wrapper("a"), b=wrapper("b"))
+    assert hooks.call.backward(run=hooks.run, loss=1) is True
+    assert calls == ["a in", "b in", "default", "b out", "a out"]
+
+
+def test_a_wrapper_sees_the_error_of_what_it_wraps():
+    """An exception passes through a wrapper's own try."""
+    seen = []
+
+    class Wrapper:
+        @hookimpl(wrapper=True)
+        def backward(self, loss):
+            try:
+                return (yield)
+            except ZeroDivisionError:
+                seen.append(loss)
+                raise
+
+    class Broken:
+        def backward(self):
+            return 1 / 0
+
+    hooks = hooks_of(a=Wrapper(), b=Broken())
+    with pytest.raises(ZeroDivisionError) as caught:
+        hooks.call.backward(run=hooks.run, loss=5)
+    assert seen == [5]
+    assert caught.value.__notes__ == ["in backward of callback.b"]
+
+
+def test_a_part_may_replace_a_default():
+    """One answer is enough: the default is not called as well."""
+    calls = []
+
+    class Mine:
+        def backward(self, loss):
+            calls.append("mine")
+            return True
+
+    hooks = hooks_of(calls, mine=Mine())
+    assert hooks.call.backward(run=hooks.run, loss=1)
+    assert calls == ["mine"]
+
+
+def test_two_parts_may_not_replace_the_same_default():
+    """The error names both, and the hook."""
+
+    class Mine:
+        def backward(self, loss):
+            return True
+
+    with pytest.raises(PluginError, match="callback.a and callback.b both replace backward"):
+        hooks_of(a=Mine(), b=Mine())
+
+
+def test_a_replacement_must_answer():
+    """None would mean two backward passes, so it is an error and the default is not called."""
+    calls = []
+
+    class Silent:
+        def backward(self, loss):
+            return None
+
+    hooks = hooks_of(calls, a=Silent())
+    with pytest.raises(PluginError, match="callback.a: backward returned None"):
+        hooks.call.backward(run=hooks.run, loss=1)
+    assert calls == []
+
+
+def test_a_misspelt_hook_is_refused():
+    """A public method on_… that is no hook gets the near name."""
+
+    class Misspelt:
+        def on_step_edn(self, run):
+            pass
+
+    with pytest.raises(PluginError, match="callback.a: method on_step_edn is no hook; did you mean \"on_step_end\"?"):
+        hooks_of(a=Misspelt())
+
+
+def test_a_hook_with_an_unknown_argument_is_refused():
+    """The argument is named in one line."""
+
+    class Wrong:
+        def on_step_end(self, run, loss):
+            pass
+
+    with pytest.raises(PluginError, match="callback.a.*on_step_end.*loss") as caught:
+        hooks_of(a=Wrong())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_part_that_fails_at_the_end_keeps_nobody_from_theirs():
+    """on_run_end is always called on all parts; the failure is kept."""
+    ended = []
+
+    class Broken:
+        def on_run_end(self):
+            raise ValueError("late")
+
+    class Fine:
+        def on_run_end(self):
+            ended.append(1)
+
+    hooks = hooks_of(a=Broken(), b=Fine())
+    hooks.call.on_run_end(run=hooks.run)
+    assert ended == [1]
+    assert [str(failure) for failure in hooks.failures] == ["late"]

@@ -1,0 +1,55 @@
+"""The split of the training records."""
+
+from collections import Counter
+
+import pytest
+
+from rtx_core.config.pipeline import Split
+from rtx_core.reading import split
+from rtx_core.samples import Record
+
+
+def records(n, labels=3):
+    return [Record({"text": f"text {i}", "label": str(i % labels)}, "f", i + 1) for i in range(n)]
+
+
+def label(record):
+    return record.values["label"]
+
+
+def texts(part):
+    return {record.values["text"] for record in part}
+
+
+def test_shares_are_exact():
+    """20 % and 10 % of 100 records."""
+    train, evals, test = split(records(100), Split(eval=0.2, test=0.1), seed=1, stratum=label)
+    assert (len(train), len(evals), len(test)) == (70, 20, 10)
+    assert len(texts(train) | texts(evals) | texts(test)) == 100
+
+
+def test_the_order_of_the_records_makes_no_difference():
+    """A pure function of the set of records and the seed."""
+    rows = records(60)
+    forwards = split(rows, Split(eval=0.3), seed=1, stratum=label)
+    backwards = split(rows[::-1], Split(eval=0.3), seed=1, stratum=label)
+    assert texts(forwards[1]) == texts(backwards[1])
+    assert texts(forwards[1]) != texts(split(rows, Split(eval=0.3), seed=2, stratum=label)[1])
+
+
+def test_a_stratified_split_keeps_each_labels_share():
+    """A rare label is held out in the same share."""
+    rows = [Record({"text": str(i), "label": "rare" if i < 10 else "common"}, "f", i) for i in range(100)]
+    _, evals, test = split(rows, Split(eval=0.2, test=0.1, stratify=True), seed=3, stratum=label)
+    assert Counter(map(label, evals)) == {"rare": 2, "common": 18}
+    assert Counter(map(label, test)) == {"rare": 1, "common": 9}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_records_stay_on_one_side(seed):
+    """A duplicate never leaks from training into evaluation."""
+    rows = records(30) * 3
+    train, evals, test = split(rows, Split(eval=0.3, test=0.2), seed=seed, stratum=label)
+    assert not texts(train) & texts(evals)
+    assert not texts(evals) & texts(test)
+    assert len(train) + len(evals) + len(test) == 90
