@@ -3,6 +3,7 @@
 The names here are what a plugin needs. None of them imports torch.
 """
 
+from rtx_core.api import Pipeline
 from rtx_core.components import (
     Architecture,
     Callback,
@@ -54,6 +55,7 @@ __all__ = [
     "Optimizer",
     "Outputs",
     "ParameterGroup",
+    "Pipeline",
     "PipelineError",
     "PluginError",
     "Record",

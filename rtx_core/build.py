@@ -115,10 +115,12 @@ def prepare(pipeline: Pipeline, *, console: Console, tokenizer_folder: Path | No
     vocab_size = _table_rows(pipeline.architecture, tokenizer)
     max_length = _max_length(pipeline)
     outputs = pipeline.task.outputs(records.train, vocab_size)
-    task = pipeline.task.build(tokenizer, outputs, max_length)
-    train = _encoded(task, records.train, "training")
-    evals = {name: _encoded(task, rows, eval_name(name)) for name, rows in records.eval.items()}
-    test = None if records.test is None else _encoded(task, records.test, "test")
+    task = pipeline.task.build(
+        tokenizer, outputs, max_length=max_length, special_tokens=pipeline.architecture.special_tokens
+    )
+    train = _encoded(task, records.train, "training", console)
+    evals = {name: _encoded(task, rows, eval_name(name), console) for name, rows in records.eval.items()}
+    test = None if records.test is None else _encoded(task, records.test, "test", console)
     cutting = _cutting(pipeline, len(train))
     console.say(f"data: {len(train):,} training samples, {train.tokens:,} tokens")
     return Prepared(
@@ -277,11 +279,13 @@ def _max_length(pipeline: Pipeline) -> int:
     return wanted or usable or _DEFAULT_MAX_LENGTH
 
 
-def _encoded(task: TaskPart, records: Sequence[Record], what: str) -> SampleStore:
+def _encoded(task: TaskPart, records: Sequence[Record], what: str, console: Console) -> SampleStore:
     store = SampleStore(task.samples(records))
     if not len(store):
         file = records[0].file if records else what
         raise DataError(file, None, f"gives no sample for {what}")
+    for note in task.notes():
+        console.say(f"{what}: {note}")
     return store
 
 
@@ -311,20 +315,9 @@ def _monitor(pipeline: Pipeline, prepared: Prepared) -> tuple[str | None, Direct
     """What best goes by, and which way is better; None where nothing is evaluated."""
     if not prepared.eval:
         return None, "min"
-    directions = monitored_names(pipeline, list(prepared.eval))
-    if pipeline.monitor not in directions:
-        raise InputError(
-            f'training.monitor: no evaluation gives "{pipeline.monitor}"; there are {", ".join(directions)}'
-        )
-    return pipeline.monitor, directions[pipeline.monitor]
-
-
-def monitored_names(pipeline: Pipeline, evals: Sequence[str]) -> dict[str, Direction]:
-    """Every value that can be the monitor, and which way it gets better."""
-    names: dict[str, Direction] = {}
-    for name in evals:
-        prefix = eval_name(name)
-        names[f"{prefix}/loss"] = "min"
-        for metric in pipeline.metrics.values():
-            names.update({f"{prefix}/{key}": way for key, way in metric.names().items() if way is not None})
-    return names
+    values = pipeline.evaluated
+    way = values.get(pipeline.monitor)
+    if way is None:
+        usable = ", ".join(name for name, direction in values.items() if direction is not None)
+        raise InputError(f'training.monitor: no evaluation gives "{pipeline.monitor}"; there are {usable}')
+    return pipeline.monitor, way

@@ -84,12 +84,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _command(argv: list[str]) -> int:
-    wanted = _first_word(argv)
-    if wanted is None and "--version" in argv:
+    files, rest = _plugin_files(argv)
+    wanted = next((word for word in rest if not word.startswith("-")), None)
+    if wanted is None and "--version" in rest:
         print(f"{OURS} {_version()}")
         return 0
     try:
-        registry = Registry.discover(_plugin_files(argv))
+        registry = Registry.discover(files)
     except PluginError as error:
         if wanted is not None:
             raise
@@ -98,28 +99,18 @@ def _command(argv: list[str]) -> int:
         _complain(str(error))
     if wanted is None:
         parser = _overview(registry)
-        parser.parse_args(argv)  # --help ends here, anything else that is no command is refused
+        parser.parse_args(rest)  # --help ends here, anything else that is no command is refused
         parser.print_help(sys.stderr)
         return _BAD_INPUT
-    return _do(wanted, argv, registry)
+    return _do(wanted, rest, registry)
 
 
-def _first_word(argv: Sequence[str]) -> str | None:
-    """The first argument that is neither an option nor the file of a ``--plugin``."""
-    words = iter(argv)
-    for word in words:
-        if word == "--plugin":
-            next(words, None)
-        elif not word.startswith("-"):
-            return word
-    return None
-
-
-def _plugin_files(argv: Sequence[str]) -> list[Path]:
-    """Every ``--plugin FILE``, before or after the command: a file may itself bring the command."""
+def _plugin_files(argv: list[str]) -> tuple[list[Path], list[str]]:
+    """Every ``--plugin FILE``, before or after the command, which it may itself bring; and the other arguments."""
     parser = _Parser(prog="rtx", add_help=False)
     _add_plugin_option(parser)
-    return list(parser.parse_known_args(argv)[0].plugin)
+    found, rest = parser.parse_known_args(argv)
+    return found.plugin, rest
 
 
 def _names(registry: Registry) -> list[str]:
@@ -150,9 +141,8 @@ def _summary(name: str, registry: Registry) -> str:
 def _do(name: str, argv: list[str], registry: Registry) -> int:
     command = _load(name, registry)
     front = _Parser(prog="rtx", add_help=False)
-    _add_plugin_option(front)
     parser = front.add_subparsers(required=True, parser_class=_Parser).add_parser(name, description=command.__doc__)
-    _add_plugin_option(parser)
+    _add_plugin_option(parser)  # for its help; it was taken out before
     command.arguments(parser)
     arguments, unknown = front.parse_known_args(argv)
     if unknown:
@@ -269,7 +259,8 @@ class RunCommand(Command):
             steps=arguments.steps,
         )
         with Console(quiet=arguments.quiet) as console:
-            return run_pipeline(pipeline, registry, options, console)
+            run_pipeline(pipeline, registry, options, console)
+        return 0
 
 
 @attrs.frozen(kw_only=True)

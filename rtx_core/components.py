@@ -182,12 +182,18 @@ class Architecture(Component):
         """Prefixes of parameter names from input to output (embeddings first), for layer-wise rates and freezing."""
         return ()
 
-    def hf_names(self, task: str) -> Sequence[tuple[str, str]]:  # noqa: ARG002 - part of the signature
-        """Pairs (our prefix, Hugging Face's prefix), the first match wins: ``("backbone.", "bert.")``."""
+    def hf_names(self, task: str | None) -> Sequence[tuple[str, str]]:  # noqa: ARG002 - part of the signature
+        """Pairs (our prefix, Hugging Face's prefix), the first match wins: ``("backbone.", "bert.")``.
+
+        :param task: whose native head the model wears; None where the head is another, which keeps its names.
+        """
         return ()
 
-    def hf_config(self, task: str, outputs: Outputs) -> dict[str, Any]:
-        """``config.json`` for the kept model: what ``transformers`` needs to build the same."""
+    def hf_config(self, task: str | None, outputs: Outputs) -> dict[str, Any]:
+        """``config.json`` for the kept model: what ``transformers`` needs to build the same.
+
+        :param task: whose native head the model wears; None: the body alone is what ``transformers`` can build.
+        """
         raise NotImplementedError
 
 
@@ -426,6 +432,10 @@ class TaskPart(Protocol):
         """
         ...
 
+    def notes(self) -> Sequence[str]:
+        """What was lost in encoding since the last call ("3 of 40 texts were cut …"), a sentence each."""
+        ...
+
     def prepare(self, sample: Sample, seed: int) -> Sample:
         """What chance does to a sample in an epoch (masking), a pure function of the two."""
         ...
@@ -478,8 +488,14 @@ class Task(Component):
         """
         raise NotImplementedError
 
-    def build(self, tokenizer: tokenizers.Tokenizer, outputs: Outputs, max_length: int) -> TaskPart:
-        """The part that encodes and answers."""
+    def build(
+        self, tokenizer: tokenizers.Tokenizer, outputs: Outputs, *, max_length: int, special_tokens: SpecialTokens
+    ) -> TaskPart:
+        """The part that encodes and answers.
+
+        :param max_length: tokens of the longest sequence that is kept.
+        :param special_tokens: those of the architecture.
+        """
         raise NotImplementedError
 
 

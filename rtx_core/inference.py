@@ -88,7 +88,12 @@ def load(folder: Path, registry: Registry) -> Trained:
     model.eval()
     return Trained(
         settings=parts.task,
-        task=parts.task.build(tokenizer, outputs, record["max_length"]),
+        task=parts.task.build(
+            tokenizer,
+            outputs,
+            max_length=record["max_length"],
+            special_tokens=parts.architecture.special_tokens,
+        ),
         model=model,
         outputs=outputs,
     )

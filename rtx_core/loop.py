@@ -24,17 +24,14 @@ if TYPE_CHECKING:
     from rtx_core.signals import Signals
 
 
-def train(
-    training: Training, *, save: Callable[[Training], None], signals: Signals, stop_at: int | None = None
-) -> None:
-    """Run from ``run.step`` to the end of the horizon, or until a part stops it.
+def train(training: Training, *, save: Callable[[Training], None], signals: Signals, end: int) -> None:
+    """Run from ``run.step`` to the step ``end``, or until a part stops it.
 
     :param save: commits a checkpoint of this moment.
-    :param stop_at: end after this step, for a trial of an unchanged plan.
+    :param end: the horizon's total, or less for a trial of an unchanged plan.
     :raises RunInterruptedError: a signal came; a checkpoint was committed.
     """
     run, hooks = training.run, training.hooks.call
-    end = run.horizon.total if stop_at is None else min(stop_at, run.horizon.total)
     clock = _Clock()
     try:
         training.module.train()

@@ -99,11 +99,16 @@ def make_model(architecture: Architecture, head: Head, *, task: str, outputs: in
     """
     backbone = _seeded(lambda: architecture.build(vocab_size), seed, "backbone")
     head_module = _seeded(lambda: head.build(architecture.hidden_size, outputs), seed, "head")
-    model = Model(backbone, head_module, architecture.hf_names(task))
+    model = Model(backbone, head_module, architecture.hf_names(native_task(architecture, head, task)))
     if hasattr(head_module, "tie"):
         cast("Any", head_module).tie(cast("Any", backbone).input_embeddings)
     initialize(model, model.parameters_by_name().keys(), seed)
     return model
+
+
+def native_task(architecture: Architecture, head: Head, task: str) -> str | None:
+    """The task, if the head is the architecture's own for it; None for another head, which transformers can't name."""
+    return task if type(head) is type(architecture.native_head(task)) else None
 
 
 def initialize(model: Model, names: Collection[str], seed: int) -> None:

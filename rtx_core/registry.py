@@ -179,7 +179,9 @@ class Registry:
 
     def ours(self, kind: str) -> list[str]:
         """The names of a kind that rtx-transformers itself supplies; these may be loaded to make a suggestion."""
-        return sorted({e.name for e in self._usable(kind) if self._pick(kind, e.name).distribution == OURS})
+        usable = self._usable(kind)
+        others = {entry.name for entry in usable if entry.distribution != OURS}
+        return sorted({entry.name for entry in usable if entry.distribution == OURS} - others)
 
     def find(self, kind: str, name: str) -> Chosen:
         """Load the component that a name means; ``distribution:name`` pins one.

@@ -6,6 +6,7 @@ import datetime as dt
 import importlib.metadata
 import platform
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,12 @@ from rtx_core.evaluation import evaluate
 from rtx_core.folder import RunFolder, write_text_atomically
 from rtx_core.header import header, summary
 from rtx_core.loop import train
+from rtx_core.model import native_task
 from rtx_core.signals import Signals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rtx_core.build import Training
     from rtx_core.checkpoint import Checkpoint
     from rtx_core.config import Pipeline
@@ -60,8 +64,8 @@ class RunOptions:
         return asked[0] if asked else "start"
 
 
-def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, console: Console) -> int:
-    """Train, or go on with a run, and leave the finished folder; the exit status.
+def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, console: Console) -> Path:
+    """Train, or go on with a run, and leave the finished folder; its path.
 
     :raises RtxError: the run was refused, failed or interrupted; run.json says which.
     """
@@ -76,56 +80,61 @@ def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, co
         console.open_log(folder.log)
         if saved is None:
             _write_what_was_asked(folder, pipeline, registry)
-        _record(folder, pipeline, registry, threads)
-        try:
-            return _run(pipeline, folder, saved, options, console)
-        except (RtxError, KeyboardInterrupt) as error:
+        with _status(folder, only=saved is None):
+            training = _built(pipeline, folder, saved, console)
+        run = training.run
+        end = run.horizon.total if options.steps is None else min(options.steps, run.horizon.total)
+        finished = run.step >= end or run.stop_reason is not None
+        if finished and folder.model.exists():
+            console.say(f"{folder.path} is finished ({run.stop_reason or f'{run.step} steps'}); nothing to do")
+            return folder.path
+        with _status(folder):
+            _record(folder, training, registry, threads)
+            console.say(header(pipeline, training.prepared, training))
+            if saved is not None:
+                checkpoint.set_aside(folder.checkpoints, saved.step)
+                folder.cut_metrics(saved.step)
+                console.say(f"resumed from {saved.folder.name}")
+            _train_and_keep(training, folder, end=None if finished else end)
+    return folder.path
+
+
+@contextmanager
+def _status(folder: RunFolder, *, only: bool = True) -> Iterator[None]:
+    """Let run.json say how this ended if it fails; a resume that is refused leaves it as it was (``only=False``)."""
+    try:
+        yield
+    except BaseException as error:
+        if only:
             interrupted = isinstance(error, (RunInterruptedError, KeyboardInterrupt))
-            _end(folder, "interrupted" if interrupted else "failed", str(error) or "interrupted before it was saved")
-            raise
-        except BaseException as error:
-            _end(folder, "failed", f"{type(error).__name__}: {error}")
-            raise
+            told = str(error) if isinstance(error, RtxError) else f"{type(error).__name__}: {error}"
+            _end(folder, "interrupted" if interrupted else "failed", told)
+        raise
 
 
-def _run(pipeline: Pipeline, folder: RunFolder, saved: Checkpoint | None, options: RunOptions, console: Console) -> int:
+def _built(pipeline: Pipeline, folder: RunFolder, saved: Checkpoint | None, console: Console) -> Training:
+    """The run at step 0, or where its checkpoint was taken."""
     prepared = build.prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer)
     training = build.build(pipeline, prepared, folder.path, console)
     if saved is not None:
         saving.restore(training, saved)
-        checkpoint.set_aside(folder.checkpoints, saved.step)
-        folder.cut_metrics(saved.step)
+    return training
+
+
+def _train_and_keep(training: Training, folder: RunFolder, *, end: int | None) -> None:
+    """Train to a step (None: that is done already), then write the kept model."""
     run = training.run
-    end = run.horizon.total if options.steps is None else min(options.steps, run.horizon.total)
-    finished = run.step >= end or run.stop_reason is not None
-    if finished and folder.model.exists():
-        console.say(f"{folder.path} is finished ({run.stop_reason or f'{run.step} steps'}); nothing to do")
-        return 0
-    folder.write_record(
-        {
-            "labels": prepared.outputs.labels,
-            "outputs": prepared.outputs.size,
-            "vocab_size": prepared.vocab_size,
-            "max_length": prepared.max_length,
-            "fingerprints": {**prepared.records.fingerprints, "tokenizer": prepared.fingerprint},
-        }
-    )
-    console.say(header(pipeline, prepared, training))
-    if saved is not None:
-        console.say(f"resumed from {saved.folder.name}")
     try:
-        if not finished:
+        if end is not None:
             with Signals() as signals:
-                train(training, save=lambda live: _save(live, folder), signals=signals, stop_at=options.steps)
+                train(training, save=lambda live: _save(live, folder), signals=signals, end=end)
         values = _keep(training, folder)
-        status = "stopped_early" if run.stop_reason else "finished"
-        _end(folder, status, run.stop_reason or f"{run.step} steps")
-        console.say(summary(training, folder.path, values))
+        _end(folder, "stopped_early" if run.stop_reason else "finished", run.stop_reason or f"{run.step} steps")
+        run.console.say(summary(training, folder.path, values))
     finally:
         training.hooks.call.on_run_end(run=run)
     if training.hooks.failures:
         raise training.hooks.failures[0]
-    return 0
 
 
 def _save(training: Training, folder: RunFolder) -> None:
@@ -141,6 +150,7 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
     """Write ``model/`` from the best checkpoint, or the last, and read the test set with it; the test set's values."""
     run, prepared, pipeline = training.run, training.prepared, training.run.pipeline
     step = run.step if run.best_step is None else run.best_step
+    task = native_task(pipeline.architecture, pipeline.head, build.task_name(pipeline))
     if step != run.step:
         kept = next(c for c in checkpoint.listing(folder.checkpoints) if c.step == step)
         training.model.load_tensors(kept.tensors("model"))
@@ -151,7 +161,7 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
         export.write_folder(
             folder.model,
             tensors=training.model.tensors(),
-            config=pipeline.architecture.hf_config(build.task_name(pipeline), prepared.outputs)
+            config=pipeline.architecture.hf_config(task, prepared.outputs)
             | {"vocab_size": prepared.vocab_size},
             tokenizer=prepared.tokenizer,
             special_tokens=pipeline.architecture.special_tokens,
@@ -176,7 +186,9 @@ def _write_what_was_asked(folder: RunFolder, pipeline: Pipeline, registry: Regis
         write_text_atomically(folder.plugins / file.name, file.path.read_text(encoding="utf-8"))
 
 
-def _record(folder: RunFolder, pipeline: Pipeline, registry: Registry, threads: int) -> None:
+def _record(folder: RunFolder, training: Training, registry: Registry, threads: int) -> None:
+    """What runs, on what: all that predict and a reader need to know."""
+    pipeline, prepared = training.run.pipeline, training.prepared
     folder.write_record(
         {
             "status": "running",
@@ -198,8 +210,13 @@ def _record(folder: RunFolder, pipeline: Pipeline, registry: Registry, threads: 
             "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
             "python": platform.python_version(),
             "machine": f"{platform.system()} {platform.machine()}",
-            "device": pipeline.run.device,
+            "device": str(training.run.device),
             "threads": threads,
+            "labels": prepared.outputs.labels,
+            "outputs": prepared.outputs.size,
+            "vocab_size": prepared.vocab_size,
+            "max_length": prepared.max_length,
+            "fingerprints": {**prepared.records.fingerprints, "tokenizer": prepared.fingerprint},
         }
     )
 

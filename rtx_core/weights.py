@@ -282,7 +282,7 @@ def _forms(file_name: str, base_prefix: str) -> Iterator[str]:
     if old := _OLD_NORM.fullmatch(bare):
         names.append(f"{old['norm']}.{_TODAY[old['kind'].lower()]}")
     for name in names:
-        yield from (name, base_prefix + name, name.removeprefix(base_prefix))
+        yield from (name, base_prefix + name)
 
 
 # --- what may differ --------------------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 from typing import TYPE_CHECKING
 
-from rtx_core.config.pipeline import Split, TrainingSettings, eval_name
+from rtx_core.config.pipeline import Split, TrainingSettings
 from rtx_core.lengths import Length
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rtx_core.components import Data, Direction, Metric
@@ -62,14 +62,6 @@ def metric_rules(metrics: Mapping[str, Metric]) -> Iterator[tuple[Keys, str]]:
             if name in owner:
                 yield ("metrics", table), f'gives "{name}", as does {owner[name]}'
             owner.setdefault(name, f"[metrics.{table}]")
-
-
-def monitored(metrics: Mapping[str, Metric], evals: Collection[str]) -> dict[str, Direction | None]:
-    """Every value that the evaluations produce, as ``eval/loss``, and which way it gets better."""
-    values: dict[str, Direction | None] = {"loss": "min"}
-    for metric in metrics.values():
-        values |= metric.names()
-    return {f"{eval_name(name)}/{value}": way for name in evals for value, way in values.items()}
 
 
 def monitor_rules(monitor: str, values: Mapping[str, Direction | None]) -> Iterator[tuple[Keys, str]]:

@@ -69,11 +69,9 @@ class _Reader:
         file = SourceFile(shown, path, _text_of(shown, path))
         self.files.setdefault(path, file)
         tree = Node.of(_parse(file), Origin(shown, path))
-        below = [
-            self.read(name, extended, (*chain, path.resolve()))
-            for name, extended in self._extended(tree.value.pop("extends", None), file, (*chain, path.resolve()))
-        ]
-        result, *rest = [*below, tree]
+        chain = (*chain, path.resolve())
+        extended = self._extended(tree.value.pop("extends", None), file, chain)
+        result, *rest = [*(self.read(name, below, chain) for name, below in extended), tree]
         for layer in rest:
             result = merged(result, layer, self.default_types)
         return result
@@ -90,7 +88,8 @@ class _Reader:
                 message = 'expected a list of files, as extends = ["base.toml"]'
                 self.findings.append(Finding.at(entry, message, replacement=mended))
                 continue
-            shown = os.path.normpath(os.path.join(os.path.dirname(file.shown), entry.value))  # noqa: PTH118, PTH120 - text, not a path: it stays as short as the user wrote it
+            # As text, not as a path: it stays as short as the user wrote it.
+            shown = os.path.normpath(os.path.join(os.path.dirname(file.shown), entry.value))  # noqa: PTH118, PTH120
             path = file.path.parent / entry.value
             if not path.exists():
                 self.findings.append(Finding.at(entry, f"no such file: {path}"))

@@ -13,7 +13,7 @@ from rtx_core.config.architecture_table import architecture
 from rtx_core.config.data_table import data_settings, eval_names
 from rtx_core.config.findings import Finding, problems_of
 from rtx_core.config.layers import read_layers
-from rtx_core.config.pipeline import Pipeline, PluginSettings, RunSettings, TrainingSettings
+from rtx_core.config.pipeline import Pipeline, PluginSettings, RunSettings, TrainingSettings, evaluated
 from rtx_core.config.resolved import plain
 from rtx_core.config.structure import FAILED, Structurer
 from rtx_core.config.tree import Keys, Node, Origin, dotted
@@ -56,7 +56,7 @@ def run_name(path: Path, *, sets: Sequence[str] = ()) -> str:
     :raises PipelineError: the file is not TOML.
     """
     node = read_layers(path, sets, Path.cwd()).tree.find(("run", "name"))
-    return node.value if node is not None and isinstance(node.value, str) else path.stem
+    return path.stem if node is None or node.text is None else node.text
 
 
 @attrs.frozen(kw_only=True)
@@ -323,9 +323,10 @@ class _Assembly:
                 self._report(checks.warmup_rules(self._parts["scheduler"].warmup, training.duration))
         if metrics is not None:
             self._report(checks.metric_rules(metrics))
-            sets = eval_names(self._tree, data)
-            if training is not None and training.monitor is not None and sets is not None:
-                self._report(checks.monitor_rules(training.monitor, checks.monitored(metrics, sets)))
+            # Out of the tree, so that another mistake in [training] does not hide this one.
+            written, sets = self._tree.find(("training", "monitor")), eval_names(self._tree, data)
+            if written is not None and written.text is not None and sets is not None:
+                self._report(checks.monitor_rules(written.text, evaluated(metrics, sets)))
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
@@ -340,10 +341,11 @@ class _Assembly:
             resolved[table] = {name: self._resolved_one((table, name), *pair) for name, pair in parts.items()}
         if self._head_is_native:  # it follows from the architecture and has no name of its own
             del resolved["head"]
-        data = self._parts["data"]
-        single = data.eval.get("")
-        if single is not None:
-            resolved["data"]["eval"] = plain(single, ("data", "eval"), self._make.types)
+        sets = self._parts["data"].eval
+        if "" in sets:
+            resolved["data"]["eval"] = plain(sets[""], ("data", "eval"), self._make.types)
+        elif not sets:
+            resolved["data"]["eval"] = None
         return resolved
 
     def _resolved_one(self, keys: Keys, part: Component, enabled: bool) -> dict[str, Any]:  # noqa: FBT001 - a pair's second

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -136,16 +136,28 @@ class Pipeline:
         """The name of the monitored value, as ``eval/loss``."""
         if self.training.monitor is not None:
             return self.training.monitor
-        first = next(iter(self.data.eval), "")
-        return f"eval/{first}/loss" if first else "eval/loss"
+        return f"{eval_name(next(iter(self.data.eval), ''))}/loss"
 
-
-TASK_LOSS_DIRECTION: Literal["min"] = "min"
+    @property
+    def evaluated(self) -> dict[str, components.Direction | None]:
+        """Every value that the evaluations give, as ``eval/loss``, and which way it gets better, if it has one."""
+        split_off = [""] if self.data.split is not None and self.data.split.eval else []
+        return evaluated(self.metrics, [*self.data.eval] or split_off)
 
 
 def eval_name(name: str) -> str:
     """The prefix of an evaluation set's values: ``eval`` or ``eval/NAME``."""
     return f"eval/{name}" if name else "eval"
+
+
+def evaluated(
+    metrics: Mapping[str, components.Metric], evals: Collection[str]
+) -> dict[str, components.Direction | None]:
+    """Every value that evaluations of these sets give, and which way it gets better; None: it can't be the monitor."""
+    values: dict[str, components.Direction | None] = {"loss": "min"}
+    for metric in metrics.values():
+        values |= metric.names()
+    return {f"{eval_name(name)}/{value}": way for name in evals for value, way in values.items()}
 
 
 def folder_of(pipeline: Pipeline, output: Path | None, working_directory: Path) -> Path:

@@ -133,11 +133,11 @@ class Structurer:
         try:
             chosen = self.registry.find(kind, name)
         except PluginError as error:
-            message, replacement = self.suggestions.name(kind, name, error)
-            spot = Finding.at(written or node, message, spot="key" if written is None else "value")
-            self.findings.append(
-                attrs.evolve(spot, replacement=replacement and ((written and f'"{replacement}"') or replacement))
-            )
+            message, likely = self.suggestions.name(kind, name, error)
+            if written is None:  # the table's own name is the type
+                self.findings.append(Finding.at(node, message, spot="key", replacement=likely))
+            else:
+                self.findings.append(Finding.at(written, message, replacement=likely and f'"{likely}"'))
             return None
         self.chosen[dotted(node.keys)] = chosen
         self.types[dotted(node.keys)] = name
@@ -321,15 +321,17 @@ class Structurer:
         if not fitting:
             return self._expected(node, kind)
         before = len(self.findings)
-        for option in fitting:
+        value = self.value(node, fitting[0])
+        for option in fitting[1:]:
+            if len(self.findings) == before:
+                break
             attempt = len(self.findings)
-            value = self.value(node, option)
-            if value is not FAILED:
+            other = self.value(node, option)
+            if len(self.findings) == attempt:
                 del self.findings[before:]
-                return value
-            if option is not fitting[0]:  # what is wrong with the first is what the user is told
-                del self.findings[attempt:]
-        return FAILED
+                return other
+            del self.findings[attempt:]  # what is wrong with the first is what the user is told
+        return value
 
     def _list(self, node: Node, kind: Any) -> Any:
         if not isinstance(node.value, list):

@@ -41,14 +41,12 @@ class EarlyStoppingPart:
 
     @staticmethod
     def _direction_of(monitor: str, run: Run) -> Direction:
-        from rtx_core.build import monitored_names
-
-        # Without [data.eval] a set is split off the training data, under the empty name.
-        directions = monitored_names(run.pipeline, list(run.pipeline.data.eval) or [""])
-        if monitor not in directions:
-            known = ", ".join(directions)
+        values = run.pipeline.evaluated
+        direction = values.get(monitor)
+        if direction is None:
+            known = ", ".join(name for name, way in values.items() if way is not None)
             raise InputError(f'callbacks.early_stopping.monitor: no evaluation gives "{monitor}"; there are {known}')
-        return directions[monitor]
+        return direction
 
     def on_eval_end(self, run: Run, values: Mapping[str, Any]) -> None:
         """Compare, count, and stop when patience is over. Other evaluation sets are passed by."""

@@ -26,17 +26,35 @@ _WIDTH = 10
 _TRAINING = "training"
 
 
-def figures(run: Run, values: Mapping[str, float | str | None]) -> list[str]:
-    """A row of values as people read it: epoch, loss, rate, speed."""
+def figures(run: Run, values: Mapping[str, float | str | None], speed: float | None) -> list[str]:
+    """A row of values as people read it: epoch, loss, rate, and a speed in tokens per second."""
     from rtx_core.header import number
 
-    loss, rate, speed = values.get("train/loss"), values.get("lr"), values.get("tokens_per_second")
+    loss, rate = values.get("train/loss"), values.get("lr")
     said = [f"epoch {run.epoch:.2f}"]
     said += [f"loss {number(loss)}"] if isinstance(loss, float) else []
     said += [f"skipped: {values['skipped']}"] if values.get("skipped") else []
     said += [f"lr {rate:.2e}"] if isinstance(rate, float) else []
-    said += [f"{speed:,.0f} tokens/s"] if isinstance(speed, float) else []
+    said += [] if speed is None else [f"{speed:,.0f} tokens/s"]
     return said
+
+
+@attrs.define
+class _Mean:
+    """Of what was logged since it was last taken."""
+
+    _sum: float = 0.0
+    _count: int = 0
+
+    def add(self, value: object) -> None:
+        if isinstance(value, float):
+            self._sum += value
+            self._count += 1
+
+    def take(self) -> float | None:
+        mean = self._sum / self._count if self._count else None
+        self._sum, self._count = 0.0, 0
+        return mean
 
 
 @attrs.define
@@ -82,36 +100,19 @@ class _Bar:
         self._drawn = 0.0
         self._bar.start()
 
-    def move(self, run: Run) -> None:
+    def move(self, run: Run, speed: _Mean) -> None:
         now = time.perf_counter()
         if now - self._drawn < _SECONDS_BETWEEN_DRAWINGS:
             return
         self._drawn = now
-        self._bar.update(self._task, completed=run.step, values="  ".join(figures(run, run.last_values)), refresh=True)
+        said = "  ".join(figures(run, run.last_values, speed.take()))
+        self._bar.update(self._task, completed=run.step, values=said, refresh=True)
 
     def describe(self, what: str) -> None:
         self._bar.update(self._task, description=what.ljust(len(_TRAINING)), refresh=True)
 
     def close(self) -> None:
         self._bar.stop()
-
-
-@attrs.define
-class _Mean:
-    """Of what was logged since it was last taken."""
-
-    _sum: float = 0.0
-    _count: int = 0
-
-    def add(self, value: object) -> None:
-        if isinstance(value, float):
-            self._sum += value
-            self._count += 1
-
-    def take(self) -> float | None:
-        mean = self._sum / self._count if self._count else None
-        self._sum, self._count = 0.0, 0
-        return mean
 
 
 @attrs.define
@@ -152,6 +153,8 @@ class ProgressPart:
     _bar: _Bar | None = None
     _table: EvaluationTable = attrs.field(factory=EvaluationTable)
     _clock: _Clock = attrs.field(factory=_Clock)
+    _speed: _Mean = attrs.field(factory=_Mean)
+    """Tokens per second, since it was last shown: that of a single step says little."""
     _speaks: bool = False
     _every: int = 1
     """Steps between two lines."""
@@ -173,11 +176,12 @@ class ProgressPart:
             # The same steps with and without a terminal, so that metrics.jsonl never depends on who watches.
             run.request_log()
         if self._bar is not None:
-            self._bar.move(run)
+            self._bar.move(run, self._speed)
 
     def on_log(self, run: Run, values: Mapping[str, float | str | None]) -> None:
         """Say a line when one is due."""
         self._table.train_loss.add(values.get("train/loss"))
+        self._speed.add(values.get("tokens_per_second"))
         if run.step < self._next_line:
             return
         self._next_line = self._after(run.step)
@@ -188,7 +192,7 @@ class ProgressPart:
         return (step // self._every + 1) * self._every
 
     def _line(self, run: Run, values: Mapping[str, float | str | None]) -> list[str]:
-        said = [f"step {run.step:,}/{run.horizon.total:,}", *figures(run, values)]
+        said = [f"step {run.step:,}/{run.horizon.total:,}", *figures(run, values, self._speed.take())]
         remaining = self._clock.remaining(run)
         return [*said, f"{remaining} left"] if remaining else said
 

@@ -155,7 +155,8 @@ def hub_cache() -> Path:
 def _plugin_problems(registry: Registry) -> Iterator[str]:
     """What is broken, whether a pipeline names it or not."""
     for entry in registry.entries:
-        if problem := _import_problem(registry, entry):
+        # The file of a --plugin is loaded already.
+        if entry.file is None and (problem := _import_problem(registry, entry)):
             yield problem
     for entry in registry.other_versions:
         yield f"{entry.kind}.{entry.name} of {entry.source} is for plugin API {entry.group}, this is {GROUP}"

@@ -59,7 +59,8 @@ class Init(Command):
         from rtx_core.runner import RunOptions, run_pipeline
 
         with Console() as console:
-            return run_pipeline(pipeline, registry, RunOptions(), console)
+            run_pipeline(pipeline, registry, RunOptions(), console)
+        return 0
 
 
 def _refuse(output: Path) -> None:

@@ -137,7 +137,12 @@ def _data(pipeline: Pipeline, prepared: Prepared) -> dict[str, dict[str, Any]]:
         sets[eval_name(name)] = (store, prepared.records.eval[name])
     if prepared.test is not None and prepared.records.test is not None:
         sets["test"] = (prepared.test, prepared.records.test)
-    task = pipeline.task.build(prepared.tokenizer, prepared.outputs, _UNCUT)
+    task = pipeline.task.build(
+        prepared.tokenizer,
+        prepared.outputs,
+        max_length=_UNCUT,
+        special_tokens=pipeline.architecture.special_tokens,
+    )
     return {
         name: {
             "records": len(records),

@@ -77,6 +77,8 @@ class Offer:
     distribution: str
     version: str
     module: str
+    file: str | None
+    """Where it comes from with ``--plugin``."""
     summary: str
     state: str = ""
     """Why a pipeline that names it gets another, or an error; empty for the one that it gets."""
@@ -92,6 +94,7 @@ class Offer:
             distribution=entry.distribution,
             version=entry.version,
             module=entry.module,
+            file=None if entry.file is None else str(entry.file),
             summary=entry.summary(),
             state=state,
         )
@@ -118,6 +121,8 @@ def _offers(registry: Registry, kind: str) -> Iterator[Offer]:
 
 
 def _problem(registry: Registry, offer: Offer) -> str:
+    if offer.file is not None:  # loaded already
+        return ""
     try:
         registry.find(offer.kind, f"{offer.distribution}:{offer.name}")
     except PluginError as error:

@@ -16,6 +16,7 @@ import tomli
 
 from rtx_core import Command, InputError, Record, hookimpl
 from rtx_core.folder import RunFolder
+from rtx_core.plugin_files import with_plugins_of_run
 from rtx_plugins.commands.formats import format_of, open_data
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class Predict(Command):
             "--output", type=Path, metavar="OUT", help="a .csv, .tsv or .jsonl file; JSON lines on stdout without one"
         )
         parser.add_argument("--scores", action="store_true", help="add the probability of each label")
+        parser.add_argument(
+            "--trust-run-plugins", action="store_true", help="use the --plugin files that the run's folder has kept"
+        )
 
     @classmethod
     def main(cls, arguments: argparse.Namespace, registry: Registry) -> int:
@@ -59,6 +63,7 @@ class Predict(Command):
         folder = run_folder(arguments.run)
         _refuse_output(arguments.output, arguments.input)
         data = _open_input(arguments.input, folder, registry) if arguments.input else None
+        with_plugins_of_run(registry, RunFolder(folder), trust=arguments.trust_run_plugins)
         # Only now, since it imports torch.
         from rtx_core import inference
 

@@ -71,7 +71,7 @@ class Csv(FileData):
 
 
 def _tab_or_comma(file: Path) -> str:
-    return "\t" if Path(file.name.removesuffix(".gz")).suffix == ".tsv" else ","
+    return "\t" if file.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
 def _explained(error: csv.Error) -> str:

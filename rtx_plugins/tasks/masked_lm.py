@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import attrs
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 
     import tokenizers
     import torch
+
+    from rtx_core import SpecialTokens
 
 # Of the chosen tokens 80 % are hidden, 10 % become another and 10 % stay, since no text that a model is used on later
 # holds the mask.
@@ -53,13 +54,23 @@ class MaskedLm(Task):
         """One output for each entry of the vocabulary."""
         return Outputs(size=vocab_size)
 
-    def build(self, tokenizer: tokenizers.Tokenizer, outputs: Outputs, max_length: int) -> MaskedLmPart:  # noqa: ARG002
+    def build(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        outputs: Outputs,  # noqa: ARG002 - the vocabulary is known
+        *,
+        max_length: int,
+        special_tokens: SpecialTokens,
+    ) -> MaskedLmPart:
         """The part that encodes and masks.
 
         :raises InputError: the tokenizer has no mask token.
         """
         return MaskedLmPart(
-            self.text, self.mask_probability, truncating(tokenizer, max_length), Vocabulary.of(tokenizer)
+            self.text,
+            self.mask_probability,
+            truncating(tokenizer, max_length),
+            Vocabulary.of(tokenizer, special_tokens.mask),
         )
 
 
@@ -75,21 +86,22 @@ class Vocabulary:
     """bool, by id."""
 
     @classmethod
-    def of(cls, tokenizer: tokenizers.Tokenizer) -> Vocabulary:
-        """Look at a tokenizer's special tokens; the one that masks is called ``mask`` in whatever brackets.
+    def of(cls, tokenizer: tokenizers.Tokenizer, mask: str) -> Vocabulary:
+        """Look at a tokenizer's special tokens, of which one masks.
 
-        :raises InputError: there is no such token, or more than one.
+        :raises InputError: there is no such token.
         """
         special = special_ids(tokenizer)
-        masks = [number for token, number in special.items() if re.sub(r"\W", "", token).lower() == "mask"]
-        if len(masks) != 1:
+        if mask not in special:
             there = ", ".join(special) or "none"
-            raise InputError(f"task masked_lm: the tokenizer needs one mask token; its special tokens are {there}")
+            raise InputError(
+                f"task masked_lm: the tokenizer needs the mask token {mask}; its special tokens are {there}"
+            )
         numbers = np.array(sorted(tokenizer.get_vocab().values()), dtype=np.int32)
         ordinary = np.setdiff1d(numbers, np.array(list(special.values()), dtype=np.int32))
         is_ordinary = np.zeros(int(numbers[-1]) + 1, dtype=bool)
         is_ordinary[ordinary] = True
-        return cls(masks[0], ordinary, is_ordinary)
+        return cls(special[mask], ordinary, is_ordinary)
 
 
 @attrs.frozen(eq=False)
@@ -112,6 +124,10 @@ class MaskedLmPart:
             for encoding in self.tokenizer.encode_batch_fast(texts):
                 for piece in (encoding, *encoding.overflowing):
                     yield sample_of(piece, [], [])
+
+    def notes(self) -> Sequence[str]:
+        """Nothing is lost."""
+        return ()
 
     def prepare(self, sample: Sample, seed: int) -> Sample:
         """Choose tokens, replace most of them, and make those that were there the targets."""

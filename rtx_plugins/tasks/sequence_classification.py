@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import tokenizers
     import torch
 
+    from rtx_core import SpecialTokens
+
 
 @attrs.frozen(kw_only=True)
 class SequenceClassification(Task):
@@ -72,19 +74,28 @@ class SequenceClassification(Task):
         """The labels and how often each occurs in the training data."""
         return outputs_of(((self.stratum(record), record) for record in records), self.label, self.labels)
 
-    def build(self, tokenizer: tokenizers.Tokenizer, outputs: Outputs, max_length: int) -> SequenceClassificationPart:
+    def build(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        outputs: Outputs,
+        *,
+        max_length: int,
+        special_tokens: SpecialTokens,  # noqa: ARG002 - the tokenizer adds them
+    ) -> SequenceClassificationPart:
         """The part that encodes and answers."""
         pair = len(self.text_columns) > 1
         return SequenceClassificationPart(self, truncating(tokenizer, max_length, pair=pair), Labels.of(outputs))
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class SequenceClassificationPart:
     """The task with a tokenizer that truncates, and with the labels of its training data."""
 
     task: SequenceClassification
     tokenizer: tokenizers.Tokenizer
     labels: Labels
+    texts_cut: int = 0
+    """Texts that ``max_length`` cut since the last notes."""
 
     def samples(self, records: Iterable[Record], *, targets: bool = True) -> Iterator[Sample]:
         """Encode records, one sample each, in order; its target stands at the first token.
@@ -97,6 +108,7 @@ class SequenceClassificationPart:
             inputs = [texts if len(texts) > 1 else texts[0] for texts, _ in chunk]
             encodings = self.tokenizer.encode_batch_fast(inputs)
             for encoding, (_, target) in zip(encodings, chunk, strict=True):
+                self.texts_cut += bool(encoding.overflowing)
                 yield sample_of(encoding, [0], [target])
 
     def _input(self, record: Record) -> tuple[str, ...]:
@@ -105,6 +117,11 @@ class SequenceClassificationPart:
     def _target(self, record: Record) -> int:
         column = self.task.label
         return self.labels.number(value_of(record, column), record, column)
+
+    def notes(self) -> Sequence[str]:
+        """How many texts are not seen whole."""
+        cut, self.texts_cut = self.texts_cut, 0
+        return [f"{cut:,} texts were cut at max_length"] if cut else []
 
     def prepare(self, sample: Sample, seed: int) -> Sample:  # noqa: ARG002 - nothing is random
         """The sample itself."""

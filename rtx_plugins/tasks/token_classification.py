@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import torch
     from tokenizers import Encoding
 
+    from rtx_core import SpecialTokens
+
 
 @attrs.frozen(kw_only=True)
 class TokenClassification(Task):
@@ -73,7 +75,14 @@ class TokenClassification(Task):
         )
         return outputs_of(labels, self.tags, self.labels)
 
-    def build(self, tokenizer: tokenizers.Tokenizer, outputs: Outputs, max_length: int) -> TokenClassificationPart:
+    def build(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        outputs: Outputs,
+        *,
+        max_length: int,
+        special_tokens: SpecialTokens,  # noqa: ARG002 - the tokenizer adds them
+    ) -> TokenClassificationPart:
         """The part that encodes and answers."""
         labels = Labels.of(outputs)
         return TokenClassificationPart(self, truncating(tokenizer, max_length), labels, _fallback(outputs))
@@ -96,9 +105,9 @@ class TokenClassificationPart:
     fallback: str
     """The tag that is predicted for a word that the model doesn't see."""
     words_cut: int = 0
-    """Words that ``max_length`` cut off in all samples so far."""
+    """Words that ``max_length`` cut off since the last notes."""
     words_empty: int = 0
-    """Words of which the tokenizer left nothing in all samples so far."""
+    """Words of which the tokenizer left nothing since the last notes."""
 
     def samples(self, records: Iterable[Record], *, targets: bool = True) -> Iterator[Sample]:
         """Encode records, one sample each, in order; targets stand at the first sub-word of each word that has one.
@@ -131,6 +140,15 @@ class TokenClassificationPart:
         cut = {word for piece in encoding.overflowing for word in first_positions(piece)} - first.keys()
         self.words_cut += len(cut)
         self.words_empty += words - len(first) - len(cut)
+
+    def notes(self) -> Sequence[str]:
+        """How many words have no target."""
+        cut, empty = self.words_cut, self.words_empty
+        self.words_cut = self.words_empty = 0
+        return [
+            *([f"{cut:,} words were cut off by max_length and have no target"] if cut else []),
+            *([f"{empty:,} words have no token and no target"] if empty else []),
+        ]
 
     def prepare(self, sample: Sample, seed: int) -> Sample:  # noqa: ARG002 - nothing is random
         """The sample itself."""

@@ -83,13 +83,21 @@ def shell():
 
 
 @pytest.fixture
-def imported(shell):
-    """The modules that a command imports, by Python's own account."""
+def imported():
+    """The exit status of a command in a fresh process, and every module that it has loaded at its end."""
+    # Not -X importtime: it leaves out what importlib.import_module loads, which is how plugins are loaded.
+    script = (
+        "import json, sys\n"
+        "from rtx_core.cli import main\n"
+        "status = main(sys.argv[1:])\n"
+        "print(json.dumps([status, list(sys.modules)]), file=sys.stderr)\n"
+    )
 
-    def modules(*arguments, folder=None):
-        done = shell(*arguments, python=("-X", "importtime"), folder=folder)
-        lines = [line for line in done.err.splitlines() if line.startswith("import time:")]
-        return done, {line.rpartition("|")[2].strip() for line in lines}
+    def modules(*arguments, folder):
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
+        status, names = json.loads(done.stderr.splitlines()[-1])
+        return status, set(names)
 
     return modules
 
@@ -123,6 +131,40 @@ def plugin(tmp_path_factory):
         return path
 
     return write
+
+
+@pytest.fixture
+def mine(plugin):
+    """A plugin file with an ``adamw`` that has one more field than ours."""
+    return plugin(
+        "import attrs\n"
+        "from rtx_core import hookimpl\n"
+        "from rtx_plugins.optimizers.adamw import AdamW\n"
+        "@attrs.frozen(kw_only=True)\n"
+        "class Mine(AdamW):\n"
+        '    """My own optimizer."""\n'
+        "    nesterov: bool = False\n"
+        '    """Look ahead."""\n'
+        "@hookimpl\n"
+        "def optimizer():\n"
+        "    return {'adamw': Mine}\n"
+    )
+
+
+@pytest.fixture
+def installed(tmp_path_factory, monkeypatch):
+    """Install a distribution of which every entry point leads to a module that isn't there."""
+
+    def install(*names, group="rtx.v1", distribution="acme-rtx"):
+        site = tmp_path_factory.mktemp("site")
+        folder = site / f"{distribution.replace('-', '_')}-1.2.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n")
+        points = "".join(f"{name} = acme_rtx_missing\n" for name in names)
+        (folder / "entry_points.txt").write_text(f"[{group}]\n{points}")
+        monkeypatch.syspath_prepend(site)
+
+    return install
 
 
 @pytest.fixture

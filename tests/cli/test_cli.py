@@ -67,7 +67,7 @@ def test_no_command_shows_the_help_and_is_an_error(rtx):
     ids=" ".join,
 )
 def test_commands_that_compute_nothing_import_no_torch(imported, folder, arguments):
-    """torch costs seconds, so it is imported only by what needs it."""
+    """Importing torch takes seconds, so only what needs it does."""
     _, modules = imported(*arguments, folder=folder)
     assert "rtx_core.cli" in modules
     assert "torch" not in modules
@@ -75,8 +75,8 @@ def test_commands_that_compute_nothing_import_no_torch(imported, folder, argumen
 
 def test_only_the_command_that_was_asked_for_is_imported(imported, folder):
     """``check`` imports no command plugin, ``plugins`` only its own module and helpers."""
-    done, modules = imported("check", "colours.toml", folder=folder)
-    assert done.status == 0
+    status, modules = imported("check", "colours.toml", folder=folder)
+    assert status == 0
     assert not [name for name in modules if name.startswith("rtx_plugins.commands.")]
     _, modules = imported("plugins", "list", folder=folder)
     assert "rtx_plugins.commands.plugins" in modules
@@ -101,7 +101,7 @@ def test_only_the_command_that_was_asked_for_is_imported(imported, folder):
         (("check", "--plugin"), ("--plugin", "expected one argument")),
         (("check", "--plugin", "none.py", "a.toml"), ("none.py", "no such Python file")),
     ],
-    ids=lambda value: " ".join(value),
+    ids=" ".join,
 )
 def test_a_mistyped_command_line_is_one_line_that_helps(rtx, folder, arguments, parts):
     """Exit status 2, no usage text, no traceback."""
@@ -116,20 +116,19 @@ def test_a_mistyped_command_line_is_one_line_that_helps(rtx, folder, arguments, 
 
 @pytest.mark.parametrize("command", ["run", "check", "plan"])
 @pytest.mark.parametrize(
-    ("name", "content", "part"),
+    ("name", "part"),
     [
-        ("missing.toml", None, "no such file"),
-        ("folder", "", "is a folder"),
-        ("broken.toml", b"[task\n", "not TOML"),
-        ("latin.toml", b"# caf\xe9\n", "not UTF-8"),
+        ("missing.toml", "no such file"),
+        ("folder.toml", "is a folder"),
+        ("broken.toml", "not TOML"),
+        ("latin.toml", "not UTF-8"),
     ],
 )
-def test_a_file_that_is_no_pipeline_is_one_line(rtx, folder, command, name, content, part):
+def test_a_file_that_is_no_pipeline_is_one_line(rtx, folder, command, name, part):
     """The line begins with the file's name; nothing is created."""
-    if content == "":
-        (folder / name).mkdir()
-    elif content is not None:
-        (folder / name).write_bytes(content)
+    (folder / "folder.toml").mkdir()
+    (folder / "broken.toml").write_bytes(b"[task\n")
+    (folder / "latin.toml").write_bytes(b"# caf\xe9\n")
     before = sorted(folder.rglob("*"))
     done = rtx(command, name)
     assert (done.status, done.out) == (2, "")
@@ -182,20 +181,9 @@ def test_check_for_a_program_is_json(rtx, folder):
     assert (problem["file"], problem["key"]) == ("--set", "optimizer.lr")
 
 
-def test_check_says_which_part_replaces_ours(rtx, folder, plugin):
+def test_check_says_which_part_replaces_ours(rtx, folder, mine):
     """A file's part wins over ours, and the note says so on stderr."""
-    path = plugin(
-        "import attrs\n"
-        "from rtx_core import hookimpl\n"
-        "from rtx_plugins.optimizers.adamw import AdamW\n"
-        "@attrs.frozen(kw_only=True)\n"
-        "class Mine(AdamW):\n"
-        '    """Mine."""\n'
-        "@hookimpl\n"
-        "def optimizer():\n"
-        "    return {'adamw': Mine}\n"
-    )
-    done = rtx("check", "colours.toml", "--plugin", path)
+    done = rtx("check", "colours.toml", "--plugin", mine)
     assert done.status == 0
     assert "optimizer.adamw is supplied by extra.py" in one_line(done)
     assert one_line(done).endswith("instead of rtx-transformers")
@@ -203,7 +191,7 @@ def test_check_says_which_part_replaces_ours(rtx, folder, plugin):
 
 def test_a_clone_that_is_not_installed_says_so(rtx, folder, monkeypatch):
     """Without entry points there are no parts: the line says how to install, and ``--help`` still works."""
-    monkeypatch.setattr(importlib.metadata, "entry_points", list)
+    monkeypatch.setattr(importlib.metadata, "entry_points", importlib.metadata.EntryPoints)
     done = rtx("check", "colours.toml")
     assert (done.status, done.out) == (2, "")
     assert "pip install -e ." in one_line(done)

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from rtx_core import Batch, Sample
+from rtx_core import Batch, LoadRules, Sample, weights
 from rtx_core.model import initialize, make_model
 from rtx_plugins.architectures.bert import Bert
 
 VOCABULARY = 61
+CLASSES = 5
 LENGTHS = (2, 5, 9, 9, 10, 17, 11)
 
 
@@ -40,12 +41,20 @@ def bert():
 
 
 @pytest.fixture
-def build():
-    """A function that builds our model of a task, in evaluation mode, from a seed."""
+def build(bert):
+    """A function that builds our model of a task, in evaluation mode, from a seed; the fields are the BERT's."""
 
-    def make(architecture, task, outputs=5, head=None, seed=0):
-        head = head or architecture.native_head(task)
-        model = make_model(architecture, head, task=task, outputs=outputs, vocab_size=VOCABULARY, seed=seed)
+    def make(task, *, head=None, seed=0, **fields):
+        architecture = bert(**fields)
+        rows = architecture.vocab_size
+        model = make_model(
+            architecture,
+            head or architecture.native_head(task),
+            task=task,
+            outputs=rows if task == "masked_lm" else CLASSES,
+            vocab_size=rows,
+            seed=seed,
+        )
         initialize(model, model.parameters_by_name().keys(), seed)
         return model.eval()
 
@@ -56,7 +65,7 @@ def build():
 def samples():
     """A function that gives samples of ragged length with targets: the first token, every token or a few of them."""
 
-    def make(where, outputs=5, lengths=LENGTHS):
+    def make(where, outputs=CLASSES, lengths=LENGTHS):
         draw = np.random.default_rng(7)
         return [_sample(draw, length, where, outputs) for length in lengths]
 
@@ -67,7 +76,7 @@ def samples():
 def batch(samples):
     """A function that gives the samples of :func:`samples` as one batch."""
 
-    def make(where="first", outputs=5):
+    def make(where="first", outputs=CLASSES):
         made = samples(where, outputs)
         return Batch.of(made, range(len(made)))
 
@@ -102,3 +111,18 @@ def randomised():
         return model
 
     return randomise
+
+
+@pytest.fixture
+def load():
+    """A function that fills a model from a folder, as a run with ``from_pretrained`` does."""
+
+    def fill(model, folder, rules=None):
+        parameters = model.parameters_by_name()
+        backbone = {model.public_name(f"backbone.{name}") for name, _ in model.backbone.named_parameters()}
+        context = weights.LoadContext(
+            base_prefix="bert.", head=parameters.keys() - backbone, tied=model.tied_names(), rules=rules or LoadRules()
+        )
+        return weights.load(folder, parameters, context)
+
+    return fill

@@ -42,7 +42,7 @@ def pair(bert, build, randomised):
     def make(task, dtype, **fields):
         architecture = bert(**fields)
         outputs = architecture.vocab_size if task == "masked_lm" else 5
-        ours = build(architecture, task, outputs)
+        ours = build(task, **fields)
         theirs = TASKS[task][0](hf_config(architecture, task, outputs))
         theirs = randomised(theirs.eval()).to(dtype)
         with torch.no_grad():
@@ -81,17 +81,13 @@ def their_logits(logits, batch, task):
     return logits if task == "sequence_classification" else logits[mask][batch.target_positions]
 
 
-def batch_of(batch, task, ours):
-    return batch(TASKS[task][1], outputs=ours.project(torch.zeros(1, 24).to(next(ours.parameters()))).shape[-1])
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fields", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("task", TASKS)
 def test_numbers_are_transformers(pair, batch, task, fields, dtype):
     """Hidden states at every token, logits, loss, and each gradient by its norm agree on a ragged batch."""
     ours, theirs = pair(task, dtype, **fields)
-    ragged = batch_of(batch, task, ours)
+    ragged = batch(TASKS[task][1])
     inputs, mask = padded(ragged)
 
     expected = theirs(**inputs, labels=labels_of(ragged, task), output_hidden_states=True)
@@ -117,9 +113,8 @@ def test_numbers_are_transformers(pair, batch, task, fields, dtype):
 
 def test_the_linear_head_is_transformers_token_classifier(bert, build):
     """The head ``linear`` on BERT has the names and the sizes of ``BertForTokenClassification``."""
-    architecture = bert()
-    model = build(architecture, "token_classification", head=Linear())
-    theirs = transformers.BertForTokenClassification(hf_config(architecture, "token_classification", 5))
+    model = build("token_classification", head=Linear())
+    theirs = transformers.BertForTokenClassification(hf_config(bert(), "token_classification", 5))
     expected = {name: parameter.shape for name, parameter in theirs.named_parameters()}
     assert {name: parameter.shape for name, parameter in model.parameters_by_name().items()} == expected
 
@@ -132,9 +127,9 @@ def test_activations_are_transformers(name):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_hidden_states_do_not_depend_on_the_neighbours(bert, build, randomised, samples, dtype):
+def test_hidden_states_do_not_depend_on_the_neighbours(build, randomised, samples, dtype):
     """A sequence alone, and packed between others in two orders, has the same hidden states."""
-    backbone = randomised(build(bert(), "token_classification")).to(dtype).backbone
+    backbone = randomised(build("token_classification")).to(dtype).backbone
     made = samples("all")
     alone = [backbone(Batch.of([sample], [0])) for sample in made]
     for order in (range(len(made)), (3, 6, 0, 5, 1, 4, 2)):
@@ -143,9 +138,9 @@ def test_hidden_states_do_not_depend_on_the_neighbours(bert, build, randomised, 
             torch.testing.assert_close(hidden_states, alone[index], rtol=0, atol=HIDDEN[dtype])
 
 
-def test_no_gradient_crosses_a_sequence(bert, build, randomised, batch):
+def test_no_gradient_crosses_a_sequence(build, randomised, batch):
     """The gradient of one sequence's output with respect to another's input embeddings is exactly 0."""
-    backbone = randomised(build(bert(), "token_classification")).backbone
+    backbone = randomised(build("token_classification")).backbone
     ragged = batch("all")
     kept = []
     backbone.embeddings.register_forward_hook(lambda _module, _inputs, output: kept.append(output))
@@ -157,9 +152,9 @@ def test_no_gradient_crosses_a_sequence(bert, build, randomised, batch):
     assert (gradient[stop:] == 0).all()
 
 
-def test_dropout_acts_in_training_alone(bert, build, batch):
+def test_dropout_acts_in_training_alone(build, batch):
     """In training one seed gives one draw and two seeds two; evaluation draws nothing."""
-    model = build(bert(hidden_dropout_prob=0.2), "sequence_classification")
+    model = build("sequence_classification", hidden_dropout_prob=0.2)
     ragged = batch("first")
 
     def logits(seed):
@@ -172,15 +167,37 @@ def test_dropout_acts_in_training_alone(bert, build, batch):
     assert not torch.equal(logits(0), logits(1))
 
 
-@pytest.mark.parametrize("place", ["hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"])
-def test_each_dropout_has_its_place(bert, build, batch, place):
-    """Each of the three probabilities alone makes training random; with all at 0 it equals evaluation."""
-    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
+def test_attention_weights_are_dropped_in_training(build, batch):
+    """That probability alone makes training random, and its absence leaves training equal to evaluation."""
     ragged = batch("first")
-    still = build(bert(**none), "sequence_classification")
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    still = build("sequence_classification", **none)
     assert torch.equal(still(ragged), still.train()(ragged))
-    random = build(bert(**none | {place: 0.5}), "sequence_classification").train()
+    random = build("sequence_classification", **none | {"attention_probs_dropout_prob": 0.5}).train()
     assert not torch.equal(random(ragged), random(ragged))
+
+
+@pytest.mark.parametrize("classifier_dropout", [None, 0.3])
+@pytest.mark.parametrize("task", TASKS)
+def test_everything_else_is_dropped_where_transformers_does(pair, samples, monkeypatch, task, classifier_dropout):
+    """The same probabilities in the same order on tensors of the same size, in one forward pass in training."""
+    ours, theirs = pair(task, torch.float32, hidden_dropout_prob=0.2, classifier_dropout=classifier_dropout)
+    made = samples(TASKS[task][1], lengths=(6, 6, 6))
+    batch = Batch.of(made, range(3))
+    drawn = []
+    dropout = functional.dropout
+
+    def record(tensor, p=0.5, *args, **kwargs):
+        drawn.append((p, tensor.numel()))
+        return dropout(tensor, p, *args, **kwargs)
+
+    monkeypatch.setattr(functional, "dropout", record)
+    theirs.train()(**padded(batch)[0])
+    expected = drawn.copy()
+    drawn.clear()
+    ours.train()(batch)
+    assert drawn == expected
+    assert len(drawn) > 6
 
 
 @pytest.mark.parametrize(("preset", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
@@ -207,11 +224,10 @@ def test_presets_are_turc_et_al(preset):
 @pytest.mark.parametrize("task", TASKS)
 def test_the_start_is_transformers(bert, build, task):
     """Each tensor starts with transformers' mean and spread, within five standard errors of the two samples."""
-    architecture = bert(initializer_range=0.05, hidden_size=48, intermediate_size=96)
-    outputs = architecture.vocab_size if task == "masked_lm" else 5
-    ours = build(architecture, task, outputs).parameters_by_name()
+    fields = {"initializer_range": 0.05, "hidden_size": 48, "intermediate_size": 96}
+    ours = build(task, **fields).parameters_by_name()
     torch.manual_seed(0)
-    theirs = dict(TASKS[task][0](hf_config(architecture, task, outputs)).named_parameters())
+    theirs = dict(TASKS[task][0](hf_config(bert(**fields), task, outputs=5)).named_parameters())
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         spread, expected = tensor.std().item(), theirs[name].std().item()
@@ -221,20 +237,20 @@ def test_the_start_is_transformers(bert, build, task):
     assert (ours["bert.embeddings.word_embeddings.weight"][0] == 0).all()
 
 
-def test_the_start_depends_on_seed_and_name_alone(bert, build):
+def test_the_start_depends_on_seed_and_name_alone(build):
     """A deeper model starts with the same lower layers; another seed changes every random tensor."""
-    shallow = build(bert(num_hidden_layers=1), "sequence_classification").parameters_by_name()
-    deep = build(bert(num_hidden_layers=2), "sequence_classification").parameters_by_name()
-    other = build(bert(num_hidden_layers=1), "sequence_classification", seed=1).parameters_by_name()
+    shallow = build("sequence_classification", num_hidden_layers=1).parameters_by_name()
+    deep = build("sequence_classification", num_hidden_layers=2).parameters_by_name()
+    other = build("sequence_classification", num_hidden_layers=1, seed=1).parameters_by_name()
     for name, tensor in shallow.items():
         assert torch.equal(tensor, deep[name]), name
         if tensor.std() > 0:
             assert not torch.equal(tensor, other[name]), name
 
 
-def test_the_padding_row_is_not_trained(bert, build, samples):
+def test_the_padding_row_is_not_trained(build, samples):
     """As in transformers, a padding token that stands in a text gets no gradient."""
-    model = build(bert(), "sequence_classification")
+    model = build("sequence_classification")
     (sample,) = samples("first", lengths=(6,))
     sample.input_ids[3] = 0
     batch = Batch.of([sample], [0])
@@ -244,9 +260,9 @@ def test_the_padding_row_is_not_trained(bert, build, samples):
     assert (gradient[sample.input_ids[1]] != 0).any()
 
 
-def test_an_empty_batch_goes_through(bert, build):
+def test_an_empty_batch_goes_through(build):
     """A process without samples computes zero rows, and its gradients are zeros, not missing."""
-    model = build(bert(), "token_classification")
+    model = build("token_classification")
     logits = model(Batch.of([], []))
     assert logits.shape == (0, 5)
     logits.sum().backward()
@@ -255,9 +271,8 @@ def test_an_empty_batch_goes_through(bert, build):
 
 def test_layers_are_named_from_input_to_output(bert, build):
     """Each backbone parameter lies in exactly one layer, and layer 1 is not mistaken for layer 10."""
-    architecture = bert(num_hidden_layers=11)
-    names = build(architecture, "sequence_classification").parameters_by_name()
-    layers = architecture.layer_names()
+    names = build("sequence_classification", num_hidden_layers=11).parameters_by_name()
+    layers = bert(num_hidden_layers=11).layer_names()
     assert layers[0] == "bert.embeddings."
     assert layers[-1] == "bert.encoder.layer.10."
     in_layers = {name: sum(name.startswith(layer) for layer in layers) for name in names}

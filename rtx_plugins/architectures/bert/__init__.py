@@ -29,7 +29,7 @@ _PROBLEM_TYPES = {
 }
 """The tasks of ``BertForSequenceClassification``, and the ``problem_type`` that tells its losses apart."""
 
-_HF_CLASSES = {
+_HF_CLASSES: dict[str | None, str] = {
     "masked_lm": "BertForMaskedLM",
     "token_classification": "BertForTokenClassification",
     **dict.fromkeys(_PROBLEM_TYPES, "BertForSequenceClassification"),
@@ -157,13 +157,15 @@ class Bert(Architecture):
         """Prefixes of public names from input to output."""
         return ("bert.embeddings.", *(f"bert.encoder.layer.{layer}." for layer in range(self.num_hidden_layers)))
 
-    def hf_names(self, task: str) -> Sequence[tuple[str, str]]:
+    def hf_names(self, task: str | None) -> Sequence[tuple[str, str]]:
         """Pairs (our prefix, Hugging Face's prefix), the first match wins."""
+        if task not in _HF_CLASSES:
+            return (("backbone.", "bert."),)
         if task == "masked_lm":
             return (("backbone.", "bert."), ("head.", "cls.predictions."))
         return (("backbone.", "bert."), ("head.pooler.", "bert.pooler."), ("head.", ""))
 
-    def hf_config(self, task: str, outputs: Outputs) -> dict[str, Any]:
+    def hf_config(self, task: str | None, outputs: Outputs) -> dict[str, Any]:
         """``config.json`` of the kept model, without ``vocab_size`` where that is None: the token table knows it."""
         own = attrs.filters.exclude(*_OWN)
         config = attrs.asdict(self, recurse=False, filter=own)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
-from rtx_core import Callback, Command, InputPath, Interval, Length, Metric, Scheduler, Source, hookimpl
+from rtx_core import Callback, Command, InputPath, Interval, Length, Metric, Scheduler, Source, Task, hookimpl
 
 if TYPE_CHECKING:
     from rtx_core import Batch
@@ -54,7 +54,9 @@ class Typed(Callback):
 class Ruled(Callback):
     low: float = attrs.field(default=0.0, validator=attrs.validators.ge(0.0))
     high: float = attrs.field(default=1.0)
-    odd: int = attrs.field(default=1, validator=attrs.validators.and_(attrs.validators.ge(0), attrs.validators.in_([1, 3])))
+    odd: int = attrs.field(
+        default=1, validator=attrs.validators.and_(attrs.validators.ge(0), attrs.validators.in_([1, 3]))
+    )
     code: str = attrs.field(default="A", validator=attrs.validators.matches_re("[A-Z]+"))
     names: tuple[str, ...] = attrs.field(default=("x",), validator=attrs.validators.min_len(1))
     shares: tuple[float, ...] = attrs.field(default=(), validator=attrs.validators.deep_iterable(at_most_one))
@@ -96,6 +98,12 @@ class Matrix(Metric):
 
 
 @attrs.frozen(kw_only=True)
+class Toy(Task):
+    default_loss = "cross_entropy"
+    default_head = "linear"
+
+
+@attrs.frozen(kw_only=True)
 class Search(Command):
     trials: int
     parameters: Mapping[str, Any] = attrs.field(factory=dict)
@@ -114,6 +122,11 @@ def scheduler() -> dict[str, type[Scheduler]]:
 @hookimpl
 def metric() -> dict[str, type[Metric]]:
     return {"matrix": Matrix}
+
+
+@hookimpl
+def task() -> dict[str, type[Task]]:
+    return {"toy": Toy}
 
 
 @hookimpl

@@ -44,7 +44,7 @@ def place(text, keys, spot):
     ],
 )
 def test_every_form_of_key_and_value_is_placed(text, keys, spot, expected):
-    """Dotted and quoted keys, inline tables, lists and lists of tables have the line, column and width they stand at."""
+    """Dotted and quoted keys, inline tables, lists and lists of tables have the place they stand at."""
     assert place(text, keys, spot) == expected
 
 
@@ -97,7 +97,7 @@ keys = st.tuples(names | st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True), st.sa
     st.sampled_from(["\n", "\r\n"]),
 )
 def test_any_valid_key_is_found_where_it_was_written(header, assignments, newline):
-    """Each part of random headers and dotted keys, bare or quoted, has the line, column and width it was written with."""
+    """Each part of random headers and dotted keys, bare or quoted, has the place and width it was written with."""
     rows = ["[" + ".".join(spelt(*part) for part in header) + "]"]
     expected = {}
     table = tuple(name for name, _ in header)

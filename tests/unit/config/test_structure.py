@@ -103,7 +103,10 @@ def test_a_value_of_the_right_type_is_taken(typed, assignment, field, value):
         ("length = 3", 'length: a length needs a unit: "3 epochs" or "3 steps"?'),
         ("length = true", 'length: expected a length like "500 steps", got true'),
         ('length = "3"', 'length: a length needs a unit: "3 epochs" or "3 steps"?'),
-        ('length = "3 weeks"', 'length: unknown unit "weeks" in "3 weeks"; units are steps, epochs, tokens, samples, %'),
+        (
+            'length = "3 weeks"',
+            'length: unknown unit "weeks" in "3 weeks"; units are steps, epochs, tokens, samples, %',
+        ),
         ('length = "20 minutes"', 'length: unknown unit "minutes" in "20 minutes"; units are'),
         ("path = 3", "path: expected a path, got 3"),
         ('path = ""', "path: expected a path, got an empty text"),
@@ -123,7 +126,10 @@ def test_a_value_of_the_right_type_is_taken(typed, assignment, field, value):
         ('inner = "acme:constant"', 'inner: no scheduler.constant in "acme"'),
         ("inner = { min_ratio = 0.1 }", "inner.type: missing; it names the scheduler: chain, constant, cosine"),
         ("inner = { type = 3 }", 'inner.type: expected text, got 3; write "3"'),
-        ('inner = { type = "cosine", cycels = 2 }', 'inner.cycels: unknown key; did you mean "cycles"? (scheduler.cosine'),
+        (
+            'inner = { type = "cosine", cycels = 2 }',
+            'inner.cycels: unknown key; did you mean "cycles"? (scheduler.cosine',
+        ),
         ('inners = ["constant", { type = "chain", parts = ["none"] }]', 'inners[1].parts[0]: no scheduler "none"'),
     ],
 )
@@ -202,7 +208,7 @@ def test_the_field_decides_how_set_is_read(typed, option, field, value):
     ],
 )
 def test_every_rule_is_checked_on_its_own(wrong, assignment, messages):
-    """All broken rules of all fields are reported, each at its element; rules across fields once the fields are valid."""
+    """All broken rules of all fields are reported, each at its element; those across fields once these are valid."""
     found = wrong(assignment, table="ruled")
     if messages is None:
         assert [line.partition(":")[0] for line in found] == ["low", "odd", "other"]

@@ -59,7 +59,8 @@ def test_everything_stays_text(write):
         ("a.csv", "a,b\n'x,y',2\n", {"quotechar": "'"}, [(2, {"a": "x,y", "b": "2"})]),
         ("a.csv", 'a,b\n"x,2\n', {"quotechar": ""}, [(2, {"a": '"x', "b": "2"})]),
         ("a.tsv", "a\tb\nx,y\t2\n", {}, [(2, {"a": "x,y", "b": "2"})]),
-        ("a.TSV", "a,b\nx,2\n", {"delimiter": ","}, [(2, {"a": "x", "b": "2"})]),
+        ("A.TSV", "a\tb\nx,y\t2\n", {}, [(2, {"a": "x,y", "b": "2"})]),
+        ("a.tsv", "a,b\nx,2\n", {"delimiter": ","}, [(2, {"a": "x", "b": "2"})]),
         ("a.csv", "a,b\n" + "x" * 200_000 + ",2\n", {}, [(2, {"a": "x" * 200_000, "b": "2"})]),
     ],
 )

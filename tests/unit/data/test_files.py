@@ -109,7 +109,9 @@ def test_a_gzipped_tsv_is_a_tsv(write):
     assert texts(Csv(files=(file,))) == ["x"]
 
 
-@pytest.mark.parametrize("content", [b"not gzip\n", gzip.compress(b"x\n" * 1000, mtime=0)[:-12], b"\x1f\x8b\x08" + b"\xff" * 40])
+@pytest.mark.parametrize(
+    "content", [b"not gzip\n", gzip.compress(b"x\n" * 1000, mtime=0)[:-12], b"\x1f\x8b\x08" + b"\xff" * 40]
+)
 def test_a_damaged_gzip_file_is_named(write, complaint, content):
     """A file that can't be unpacked is one error."""
     assert complaint(Text(files=(write("a.gz", content),))).startswith("a.gz: can't be read: ")

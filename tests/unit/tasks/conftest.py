@@ -14,9 +14,14 @@ TOKENS = (
 
 
 @pytest.fixture
-def tokenizer():
+def special_tokens():
+    """BERT's."""
+    return SpecialTokens(*TOKENS[:5])
+
+
+@pytest.fixture
+def tokenizer(special_tokens):
     """BERT's lower-case WordPiece over :data:`TOKENS`."""
-    special_tokens = SpecialTokens(*TOKENS[:5])
     vocabulary = {token: number for number, token in enumerate(TOKENS)}
     return bert_wordpiece(vocabulary, special_tokens, normalizer=normalizers.BertNormalizer(lowercase=True))
 

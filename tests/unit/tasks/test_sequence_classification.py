@@ -15,11 +15,13 @@ LABELS = Outputs(size=3, labels=("neg", "neu", "pos"), counts=(1, 1, 1))
 
 
 @pytest.fixture
-def part(tokenizer):
+def part(tokenizer, special_tokens):
     """A function: the task's part with labels neg, neu, pos."""
 
     def build(max_length=16, **settings):
-        return SequenceClassification(**settings).build(tokenizer, LABELS, max_length)
+        return SequenceClassification(**settings).build(
+            tokenizer, LABELS, max_length=max_length, special_tokens=special_tokens
+        )
 
     return build
 
@@ -212,13 +214,17 @@ def test_bad_record_is_an_error_with_its_place(part, record, values, message):
     assert str(caught.value) == f"data.jsonl:7: {message}"
 
 
-def test_long_values_and_many_names_are_cut_short_in_errors(part, record, tokenizer):
+def test_long_values_and_many_names_are_cut_short_in_errors(part, record, tokenizer, special_tokens):
     """An error shows 40 characters of a value and 10 of the labels."""
     with pytest.raises(DataError, match=r"got the list \[\"x{38}…$"):
         list(part().samples([record(text=["x" * 500], label="neg")]))
     many = Outputs(size=12, labels=tuple("abcdefghijkl"))
     with pytest.raises(DataError, match='"i", "j" and 2 more$'):
-        list(SequenceClassification().build(tokenizer, many, 16).samples([record(text="a", label="z")]))
+        list(
+            SequenceClassification()
+            .build(tokenizer, many, max_length=16, special_tokens=special_tokens)
+            .samples([record(text="a", label="z")])
+        )
 
 
 @pytest.mark.parametrize("value", [None, "", 1.5, False])
@@ -280,7 +286,9 @@ def test_nothing_is_random(part, record):
     assert part().predictions(logits) is logits
 
 
-def test_labels_without_names_are_refused(tokenizer):
+def test_labels_without_names_are_refused(tokenizer, special_tokens):
     """Outputs of another task can't be classes."""
     with pytest.raises(InputError, match="have no labels"):
-        SequenceClassification().build(tokenizer, attrs.evolve(LABELS, labels=None), 16)
+        SequenceClassification().build(
+            tokenizer, attrs.evolve(LABELS, labels=None), max_length=16, special_tokens=special_tokens
+        )

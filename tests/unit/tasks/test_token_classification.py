@@ -14,11 +14,11 @@ ANNA = {"words": ["Anna", "lives", "unbelievably"], "tags": ["PER", "O", "LOC"]}
 
 
 @pytest.fixture
-def part(tokenizer):
+def part(tokenizer, special_tokens):
     """A function: the task's part with tags LOC, O, PER."""
 
     def build(max_length=16, outputs=LABELS):
-        return TokenClassification().build(tokenizer, outputs, max_length)
+        return TokenClassification().build(tokenizer, outputs, max_length=max_length, special_tokens=special_tokens)
 
     return build
 

@@ -1,0 +1,57 @@
+"""Running a pipeline from Python: the same checks, the same folder, the same result as from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import attrs
+
+from rtx_core import config
+from rtx_core.folder import RunFolder
+from rtx_core.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+
+@attrs.frozen
+class Pipeline:
+    """A checked pipeline, ready to run."""
+
+    settings: config.Pipeline
+    """Every table as the object that it names."""
+    _registry: Registry
+
+    @classmethod
+    def load(cls, path: Path | str, *, sets: Sequence[str] = (), plugins: Sequence[Path | ModuleType] = ()) -> Self:
+        """Check a TOML file.
+
+        :param sets: ``"optimizer.lr=1e-4"`` and so on, as ``--set`` takes them.
+        :param plugins: files or modules whose components come before everything installed, as ``--plugin`` does.
+        :raises PipelineError: with every problem.
+        """
+        registry = Registry.discover(plugins)
+        return cls(config.load(path, sets=sets, registry=registry), registry)
+
+    def run(
+        self,
+        *,
+        output: Path | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        new: bool = False,
+        steps: int | None = None,
+        quiet: bool = False,
+    ) -> RunFolder:
+        """Train, and give back the finished run's folder; the arguments are those of ``python -m rtx_core run``.
+
+        :raises RtxError: the run was refused, failed or interrupted.
+        """
+        from rtx_core.console import Console
+        from rtx_core.runner import RunOptions, run_pipeline
+
+        options = RunOptions(output=output, resume=resume, overwrite=overwrite, new=new, steps=steps)
+        with Console(quiet=quiet) as console:
+            return RunFolder(run_pipeline(self.settings, self._registry, options, console))

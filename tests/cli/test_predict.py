@@ -1,0 +1,199 @@
+"""``predict``: columns and order stay, answers are added, and nothing is half written."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+
+import pytest
+
+from rtx_core import Record
+from rtx_plugins.commands.predict import Answered, write_file
+
+
+@pytest.fixture
+def here(trained, tmp_path, monkeypatch):
+    """An empty working directory, with the trained run beside it."""
+    monkeypatch.chdir(tmp_path)
+    return trained / "runs/colours"
+
+
+def rows(text):
+    """JSON lines as dicts."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_texts_on_the_command_line_are_answered_on_stdout(rtx, here):
+    """Each ``--text`` is a line of JSON with the task's column and the prediction."""
+    done = rtx("predict", here, "--text", "red thing", "--text", "blue thing")
+    assert (done.status, done.err) == (0, "")
+    assert rows(done.out) == [
+        {"text": "red thing", "prediction": "warm"},
+        {"text": "blue thing", "prediction": "cold"},
+    ]
+
+
+def test_scores_are_probabilities_by_label(rtx, here):
+    """``--scores`` adds one probability a label; they sum to 1, and the largest is the prediction's."""
+    (row,) = rows(rtx("predict", here, "--text", "red thing", "--scores").out)
+    assert sum(row["scores"].values()) == pytest.approx(1.0, abs=1e-6)
+    assert max(row["scores"], key=row["scores"].get) == row["prediction"] == "warm"
+
+
+def test_a_run_may_be_named(rtx, here, trained, monkeypatch):
+    """``run:colours`` is ``runs/colours`` in the working directory."""
+    monkeypatch.chdir(trained)
+    assert rtx("predict", "run:colours", "--text", "red thing").out == rtx("predict", here, "--text", "red thing").out
+
+
+def test_a_table_keeps_its_columns_and_order(rtx, here, tmp_path):
+    """A CSV comes back with every column and row as it was, also ``007``, quotes and an empty field, and one more."""
+    written = [["id", "text", "note"], ["007", 'blue, "dark"', ""], ["3", "red\nthing", "NA"], ["1", "", "x"]]
+    with (tmp_path / "in.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows(written)
+    done = rtx("predict", here, "in.csv", "--output", "out.csv")
+    assert (done.status, done.out, done.err) == (0, "", "wrote 3 rows to out.csv\n")
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        read = list(csv.reader(stream))
+    assert [row[:3] for row in read] == written
+    assert [row[3] for row in read[:3]] == ["prediction", "cold", "warm"]
+
+
+def test_formats_follow_the_names_and_agree(rtx, here, tmp_path):
+    """jsonl, tsv, txt and gzipped input give the same predictions, in the same order, to any output."""
+    texts = [f"{'red' if i % 3 else 'blue'} thing {i}" for i in range(40)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": i, "text": t}) + "\n" for i, t in enumerate(texts)))
+    (tmp_path / "in.tsv").write_text("text\n" + "".join(t + "\n" for t in texts))
+    (tmp_path / "in.txt").write_text("".join(t + "\n" for t in texts))
+    with gzip.open(tmp_path / "in.jsonl.gz", "wt") as stream:
+        stream.write((tmp_path / "in.jsonl").read_text())
+    expected = ["warm" if i % 3 else "cold" for i in range(40)]
+    for name in ("in.jsonl", "in.tsv", "in.txt", "in.jsonl.gz"):
+        answered = rows(rtx("predict", here, name).out)
+        assert [row["prediction"] for row in answered] == expected
+        assert [row["text"] for row in answered] == texts
+    assert rtx("predict", here, "in.jsonl", "--output", "out.tsv", "--scores").status == 0
+    with (tmp_path / "out.tsv").open(newline="") as stream:
+        table = list(csv.DictReader(stream, delimiter="\t"))
+    assert list(table[0]) == ["n", "text", "prediction", "scores.cold", "scores.warm"]
+    assert [row["prediction"] for row in table] == expected
+    assert float(table[0]["scores.cold"]) > 0.5
+
+
+def test_a_taken_name_is_left_to_the_input(rtx, here, tmp_path):
+    """Where the input has a column ``prediction``, it stays, the answer gets the next free name, and a note says so."""
+    (tmp_path / "in.csv").write_text("text,prediction,prediction_2\nred thing,mine,too\n")
+    done = rtx("predict", here, "in.csv")
+    assert rows(done.out) == [
+        {"text": "red thing", "prediction": "mine", "prediction_2": "too", "prediction_3": "warm"}
+    ]
+    assert done.err == 'note: the input has a column "prediction"; the answer is in "prediction_3"\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("RUN",), "give either INPUT or --text"),
+        (("RUN", "in.csv", "--text", "a"), "give either INPUT or --text"),
+        (("none", "in.csv"), "none: no such folder"),
+        ((".", "in.csv"), "it has no run.json"),
+        (("RUN", "none.csv"), "none.csv: no such file"),
+        (("RUN", "folder.csv"), "folder.csv: is a folder"),
+        (("RUN", "in.xlsx"), "in.xlsx: the name must end in"),
+        (("RUN", "empty.csv"), "empty.csv"),
+        (("RUN", "in.csv", "--output", "out.xlsx"), "out.xlsx: the name must end in"),
+        (("RUN", "in.csv", "--output", "none/out.csv"), "there is no folder none"),
+        (("RUN", "in.csv", "--output", "in.csv/out.csv"), "there is no folder in.csv"),
+        (("RUN", "in.csv", "--output", "folder.csv"), "folder.csv: is a folder"),
+        (("RUN", "in.csv", "--output", "in.csv"), "is the input too"),
+        (("RUN", "other.csv", "--output", "out.csv"), 'no column "text"; the columns are "body"'),
+        (("RUN", "bad.jsonl", "--output", "out.csv"), "bad.jsonl:2: "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_cannot_work_is_one_line_and_changes_nothing(rtx, here, tmp_path, arguments, part):
+    """Exit status 2, a line that names the file or option, and no new file."""
+    (tmp_path / "in.csv").write_text("text\nred thing\n")
+    (tmp_path / "other.csv").write_text("body\nred thing\n")
+    (tmp_path / "bad.jsonl").write_text('{"text": "red"}\n{"text": \n')
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "folder.csv").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    done = rtx("predict", *(here if argument == "RUN" else argument for argument in arguments))
+    assert (done.status, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert part in line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_plugin_files_of_the_run_are_asked_for(rtx, folder, mine):
+    """A run that was started with ``--plugin`` wants the same file again, or leave to run the copy that it kept."""
+    assert rtx("run", "colours.toml", "--steps", "1", "--plugin", mine).status == 0
+    refused = rtx("predict", "run:colours-smoke", "--text", "red thing")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--plugin extra.py" in refused.err
+    assert "--trust-run-plugins" in refused.err
+    given = rtx("predict", "run:colours-smoke", "--text", "red thing", "--plugin", mine)
+    assert given.status == 0
+    assert rtx("predict", "run:colours-smoke", "--text", "red thing", "--trust-run-plugins").out == given.out
+
+
+# --- without a model --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fails_late(tmp_path):
+    """Records of which the fourth can't be answered."""
+
+    def answer(records):
+        for number, _ in enumerate(records):
+            if number == 3:
+                raise ValueError("the model broke")
+            yield {"prediction": "x"}
+
+    return Answered(lambda: [Record({"n": i}, "f", i) for i in range(5)], answer)
+
+
+def test_a_failure_leaves_the_former_output(fails_late, tmp_path):
+    """The output is replaced when all is written, not before; no temporary file stays."""
+    output = tmp_path / "out.csv"
+    output.write_text("former\n")
+    with pytest.raises(ValueError, match="the model broke"):
+        write_file(fails_late, output)
+    assert output.read_text() == "former\n"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_a_table_has_every_column_of_any_record(tmp_path):
+    """JSON lines may have other keys in each record: the header has all, and what is missing or null is empty."""
+    records = [
+        Record({"a": 1}, "f", 1),
+        Record({"b": None, "c": [1, "x"]}, "f", 2),
+        Record({"a": True, "c": "é"}, "f", 3),
+    ]
+    answered = Answered(lambda: records, lambda rs: ({"prediction": ["O", "B"], "scores": [{"O": 1.0}]} for _ in rs))
+    write_file(answered, tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
+        assert list(csv.reader(stream)) == [
+            ["a", "b", "c", "prediction", "scores"],
+            ["1", "", "", '["O", "B"]', '[{"O": 1.0}]'],
+            ["", "", '[1, "x"]', '["O", "B"]', '[{"O": 1.0}]'],
+            ["true", "", "é", '["O", "B"]', '[{"O": 1.0}]'],
+        ]
+
+
+def test_records_are_not_collected():
+    """Answers come while records are still being read: a chunk is all that is kept."""
+    read = []
+
+    def source():
+        for i in range(100):
+            read.append(i)
+            yield Record({"n": i}, "f", i)
+
+    answered = Answered(source, lambda records: ({"prediction": record.values["n"]} for record in records))
+    read.clear()
+    first = next(answered.rows())
+    assert first == {"n": 0, "prediction": 0}
+    assert read == [0]

@@ -1,0 +1,243 @@
+"""The model that a run keeps, opened by ``transformers``: the same tokens, the same logits, the same names of labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors import safe_open
+
+from rtx_core import Batch, Record, inference
+from rtx_core.cli import main
+from rtx_core.registry import Registry
+
+NOUNS = Path(__file__).parents[2] / "pipelines" / "data" / "nouns"
+TOLERANCE = 1e-5
+"""Of a logit: the two add float32 numbers in another order."""
+
+PIPELINE = """\
+[task]
+{task}
+max_length = 24
+[data]
+type = "jsonl"
+[data.train]
+files = ["train.jsonl"]
+[tokenizer]
+type = "wordpiece"
+vocab_size = 800
+[architecture]
+type = "bert"
+hidden_size = 32
+num_hidden_layers = 2
+num_attention_heads = 4
+intermediate_size = 64
+max_position_embeddings = 32
+[optimizer]
+lr = 1e-2
+[training]
+duration = "12 steps"
+batch_size = 25
+threads = 1
+"""
+
+
+@attrs.frozen
+class Kept:
+    """A run's kept model, as rtx reads it and as transformers does, and 200 rows that it was not trained on."""
+
+    folder: Path
+    rows: list[dict]
+    ours: inference.Trained
+    tokenizer: transformers.PreTrainedTokenizerBase
+    theirs: transformers.PreTrainedModel
+    warnings: list[str]
+    """What transformers logged while it loaded."""
+
+    @property
+    def records(self):
+        return [Record(row, "rows", number) for number, row in enumerate(self.rows, start=1)]
+
+    def encoded(self, *texts, **options):
+        """The rows as transformers' tokenizer gives them, padded."""
+        return self.tokenizer(*texts, padding=True, truncation=True, return_tensors="pt", **options)
+
+    def their_logits(self, encoded):
+        with torch.no_grad():
+            return self.theirs(**encoded).logits
+
+
+def definitions(name, count):
+    """The first rows of a file of the nouns: text and label."""
+    with (NOUNS / f"{name}.jsonl").open(encoding="utf-8") as lines:
+        return [json.loads(next(lines)) for _ in range(count)]
+
+
+def pairs(rows):
+    """Two definitions, and whether they are of one kind."""
+    return [
+        {"premise": a["text"], "hypothesis": b["text"], "label": "same" if a["label"] == b["label"] else "other"}
+        for a, b in zip(rows, rows[1:] + rows[:1], strict=True)
+    ]
+
+
+def tagged(rows):
+    """The words of a definition, each with a tag that its length decides."""
+    split = [row["text"].split() for row in rows]
+    return [{"words": words, "tags": ["long" if len(word) > 5 else "short" for word in words]} for words in split]
+
+
+@pytest.fixture(scope="module")
+def keep(tmp_path_factory):
+    """A function that trains a task on 300 rows of the nouns for a few steps, and opens what is kept twice."""
+
+    def make(task, auto, change=lambda rows: rows):
+        folder = tmp_path_factory.mktemp("kept")
+        train = change(definitions("train", 300))
+        (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in train), encoding="utf-8")
+        (folder / "kept.toml").write_text(PIPELINE.format(task=task), encoding="utf-8")
+        run = folder / "run"
+        assert main(["run", str(folder / "kept.toml"), "--output", str(run), "--quiet"]) == 0
+        with warnings_of_transformers() as warnings:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
+            theirs = auto.from_pretrained(run / "model").eval()
+        ours = inference.load(run, Registry.discover())
+        return Kept(run, change(definitions("eval", 200)), ours, tokenizer, theirs, warnings.messages)
+
+    return make
+
+
+class warnings_of_transformers(logging.Handler):  # noqa: N801 - used like a function
+    """A context in which what transformers logs as a warning or worse is kept in ``messages``."""
+
+    def __enter__(self):
+        self.messages = []
+        self.setLevel(logging.WARNING)
+        transformers.utils.logging.add_handler(self)
+        return self
+
+    def __exit__(self, *error):
+        transformers.utils.logging.remove_handler(self)
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
+# --- one text ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def classifier(keep):
+    """Four kinds of nouns."""
+    task = 'type = "sequence_classification"\ntext = "text"\nlabel = "label"'
+    return keep(task, transformers.AutoModelForSequenceClassification)
+
+
+def test_a_classifiers_logits_are_transformers(classifier):
+    """On 200 definitions, of which some are cut at ``max_length``, logits agree, and nothing is warned of."""
+    encoded = classifier.encoded([row["text"] for row in classifier.rows])
+    expected = classifier.their_logits(encoded)
+    assert classifier.warnings == []
+    assert sum(mask.all() for mask in encoded["attention_mask"].bool()) >= 2  # these fill the 24 tokens
+    ours = torch.cat(classifier.ours.logits(classifier.records))
+    assert expected.std() > 1000 * TOLERANCE
+    torch.testing.assert_close(ours, expected, rtol=0, atol=TOLERANCE)
+
+
+def test_a_classifiers_labels_have_names_in_transformers(classifier):
+    """The labels of the training data, sorted, both ways."""
+    names = sorted({row["label"] for row in definitions("train", 300)})
+    assert classifier.theirs.config.id2label == dict(enumerate(names))
+    assert classifier.theirs.config.label2id == {name: number for number, name in enumerate(names)}
+
+
+def test_predict_answers_as_transformers_does(classifier, tmp_path):
+    """A CSV comes back with its columns and order as they were, and with transformers' label for each row."""
+    written = [{"id": f"{i:03}", "text": row["text"], "note": "NA"} for i, row in enumerate(classifier.rows)][::-1]
+    with (tmp_path / "in.csv").open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, ["id", "text", "note"])
+        table.writeheader()
+        table.writerows(written)
+    assert main(["predict", str(classifier.folder), str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.csv")]) == 0
+    best = classifier.their_logits(classifier.encoded([row["text"] for row in written])).argmax(-1)
+    expected = [
+        {**row, "prediction": classifier.theirs.config.id2label[int(number)]}
+        for row, number in zip(written, best, strict=True)
+    ]
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as stream:
+        assert list(csv.DictReader(stream)) == expected
+
+
+# --- two texts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_has_the_same_token_types_in_transformers(keep):
+    """Logits of 200 pairs agree, many of them cut; with token types left out they would not."""
+    task = 'type = "sequence_classification"\ntext = ["premise", "hypothesis"]\nlabel = "label"'
+    kept = keep(task, transformers.AutoModelForSequenceClassification, pairs)
+    encoded = kept.encoded([row["premise"] for row in kept.rows], [row["hypothesis"] for row in kept.rows])
+    ours = torch.cat(kept.ours.logits(kept.records))
+    assert kept.warnings == []
+    torch.testing.assert_close(ours, kept.their_logits(encoded), rtol=0, atol=TOLERANCE)
+    without = kept.their_logits({**encoded, "token_type_ids": torch.zeros_like(encoded["input_ids"])})
+    assert (ours - without).abs().max() > 100 * TOLERANCE
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_taggers_logits_are_transformers(keep):
+    """At the first sub-word of each word of 200 lists of words; words beyond ``max_length`` have none in either."""
+    task = 'type = "token_classification"\nwords = "words"\ntags = "tags"'
+    kept = keep(task, transformers.AutoModelForTokenClassification, tagged)
+    encoded = kept.encoded([row["words"] for row in kept.rows], is_split_into_words=True)
+    logits = kept.their_logits(encoded)
+    ours = kept.ours.logits(kept.records)
+    assert kept.warnings == []
+    assert kept.theirs.config.id2label == {0: "long", 1: "short"}
+    for number, rows in enumerate(ours):
+        words = encoded.word_ids(number)
+        first = [words.index(word) for word in sorted({word for word in words if word is not None})]
+        torch.testing.assert_close(rows, logits[number, first], rtol=0, atol=TOLERANCE)
+    assert sum(map(len, ours)) < sum(len(row["words"]) for row in kept.rows)
+
+
+# --- language ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_language_models_logits_are_transformers(keep):
+    """Over the whole vocabulary at every fourth token, masked; the decoder is the token table and stands once on disk."""
+    kept = keep('type = "masked_lm"\ntext = "text"', transformers.AutoModelForMaskedLM)
+    rows = kept.rows[:50]
+    encoded = kept.encoded([row["text"] for row in rows])
+    samples = list(kept.ours.task.samples(kept.records[:50], targets=False))
+    hidden = [np.arange(1, min(len(sample.input_ids), 24) - 1, 4, dtype=np.int32) for sample in samples]
+    for number, positions in enumerate(hidden):
+        encoded["input_ids"][number, positions] = kept.tokenizer.mask_token_id
+    expected = kept.their_logits(encoded)
+    assert kept.warnings == []
+    assert [sample.input_ids[0] for sample in samples] == encoded["input_ids"][:, 0].tolist()
+    masked = [masked_at(sample, positions, kept.tokenizer.mask_token_id) for sample, positions in zip(samples, hidden)]
+    with torch.inference_mode():
+        ours = kept.ours.model(Batch.of(masked, range(len(masked))))
+    theirs = torch.cat([logits[positions] for logits, positions in zip(expected, hidden, strict=True)])
+    assert ours.shape == (sum(map(len, hidden)), len(kept.tokenizer))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=TOLERANCE)
+    assert kept.theirs.get_output_embeddings().weight is kept.theirs.get_input_embeddings().weight
+    with safe_open(kept.folder / "model" / "model.safetensors", "pt") as file:
+        tables = [name for name in file.keys() if list(file.get_slice(name).get_shape())[:1] == [len(kept.tokenizer)]]  # noqa: SIM118 - no dict
+    assert tables == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
+
+
+def masked_at(sample, positions, mask):
+    """The sample with the mask at these positions, which are what is predicted."""
+    ids = sample.input_ids.copy()
+    ids[positions] = mask
+    return attrs.evolve(sample, input_ids=ids, target_positions=positions, targets=sample.input_ids[positions])

@@ -1,0 +1,105 @@
+"""The jobs that people have: what each reports as long as some parts and keys are not here yet.
+
+A line is deleted here when the part or key that it names arrives.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rtx_core.config import load
+from rtx_core.errors import PipelineError
+from rtx_core.registry import Registry
+
+JOBS = Path(__file__).parents[2] / "jobs"
+FILES = (
+    *("tickets.csv", "train.txt", "valid.txt", "test.txt", "corpus/a/b.txt", "heldout/a.txt", "train.csv", "dev.csv"),
+    *("nli.jsonl", "clicks.jsonl", "queries.jsonl", "corpus.jsonl", "qrels.tsv", "train.parquet", "dev.parquet"),
+    *("web/a.parquet", "dev/a.parquet", "tokenizer/vocab.txt"),
+)
+MODELS = ("models/bert-base-cased", "models/bert-base-uncased", "models/all-MiniLM-L6-v2", "runs/legal-mlm/model")
+
+MISSING = {
+    "1-tickets": {
+        "architecture.from_pretrained": "hub: sources are not supported yet",
+        "loss.class_weights": 'expected a table or a list of numbers, got "balanced"',
+        "metrics.confusion_matrix": 'no metric "confusion_matrix" is installed',
+    },
+    "2-entities": {
+        "task.scheme": 'expected "plain", got "IOB2"',
+        "task.long_text": "unknown key",
+        "task.stride": "unknown key",
+        "data.type": 'no data "conll" is installed',
+        "training.monitor": 'no evaluation produces "eval/entity_f1"',
+    },
+    "3a-legal-mlm": {
+        "training.batch_tokens": "unknown key",
+        "training.micro_batch_size": 'expected an integer, got "auto"',
+        "training.packing": "unknown key",
+    },
+    "3b-legal-classes": {},
+    "4-search": {
+        "task.type": 'no task "embedding" is installed',
+        "data.train": "several sources are not supported yet",
+        "data.eval.type": 'no data "retrieval" is installed',
+        "head.type": 'no head "pooling" is installed',
+        "loss.type": 'no loss "in_batch_contrastive" is installed',
+        "training.no_duplicates_in_batch": "unknown key",
+    },
+    "5-modernbert": {
+        "data.type": 'no data "parquet" is installed',
+        "architecture.type": 'no architecture "modernbert" is installed',
+        "scheduler.type": 'no scheduler "warmup_stable_decay" is installed',
+        "strategy.type": 'no strategy "ddp" is installed',
+        "training.packing": "unknown key",
+        "training.compile": "unknown key",
+        "callbacks.checkpoint.background": "unknown key",
+        "callbacks.wandb": 'no callback "wandb" is installed',
+    },
+    "6-price": {
+        "task.type": 'no task "regression" is installed',
+        "data.type": 'no data "parquet" is installed',
+        "loss.type": 'no loss "huber" is installed',
+        "sweep": "unknown table",
+    },
+}
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with every file that a job names, and the job."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text,label\na,b\n", "utf-8")
+    for name in MODELS:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text(json.dumps({"model_type": "bert"}), "utf-8")
+        (tmp_path / name / "vocab.txt").write_text("[PAD]\n", "utf-8")
+
+    def put(job):
+        shutil.copy(JOBS / f"{job}.toml", tmp_path)
+        return tmp_path
+
+    return put
+
+
+def test_every_job_is_here():
+    """Each job of the folder has its list."""
+    assert {path.stem for path in JOBS.glob("*.toml")} == set(MISSING)
+
+
+@pytest.mark.parametrize("job", MISSING)
+def test_a_job_reports_what_is_not_here_yet(place, job):
+    """Each problem is a part or a key that comes later, by name and at a line of its own, and nothing else."""
+    folder, found = place(job), ()
+    try:
+        load(f"{job}.toml", registry=Registry.discover(), working_directory=folder)
+    except PipelineError as error:
+        found = error.problems
+    assert {problem.path for problem in found} == set(MISSING[job])
+    assert all(problem.message.startswith(MISSING[job][problem.path]) for problem in found)
+    assert all(problem.place.line and problem.source_line for problem in found)
