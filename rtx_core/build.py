@@ -98,6 +98,9 @@ class Training:
     loaded: weights.LoadReport | None
     """What came from a checkpoint and what is new; None for a start from the seed."""
 
+    parameters: list[torch.nn.Parameter]
+    """What the optimizer updates."""
+
     @property
     def peak_rates(self) -> list[float]:
         """The peak rate of each of the optimizer's groups."""
@@ -177,6 +180,7 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         monitor=monitor,
         monitor_direction=direction,
         threads=torch.get_num_threads(),
+        parts=parts,
     )
     hooks.run = run
     return Training(
@@ -187,6 +191,7 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         module=module,
         schedule=schedule,
         groups=groups,
+        parameters=[parameter for group in groups for parameter in group.parameters.values()],
         steps=Steps(prepared.train, prepared.task, prepared.cutting, seed=pipeline.run.seed, rank=strategy.rank),
         metrics=metrics,
         parts=parts,

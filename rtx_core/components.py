@@ -436,9 +436,8 @@ class TaskPart(Protocol):
         """What was lost in encoding since the last call ("3 of 40 texts were cut …"), a sentence each."""
         ...
 
-    def prepare(self, sample: Sample, seed: int) -> Sample:
-        """What chance does to a sample in an epoch (masking), a pure function of the two."""
-        ...
+    # prepare(sample, seed) -> Sample is optional: what chance does to a sample in an epoch (masking), a pure function
+    # of the two. A task without it learns each sample as it is.
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """What metrics are given as predictions, from logits ``[N, K]``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,10 +10,10 @@ import torch.utils.data
 
 from rtx_core import chance
 from rtx_core.order import Cutting, Order, cut_by_length
-from rtx_core.samples import Batch, Sample
+from rtx_core.samples import Batch, Sample, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rtx_core.components import TaskPart
 
@@ -26,8 +27,8 @@ class SampleStore:
         self._input_ids = _Ragged([sample.input_ids for sample in kept])
         self._token_types = _Ragged([sample.token_types for sample in kept])
         self._positions = _Ragged([sample.target_positions for sample in kept])
-        self._targets = _Ragged([sample.targets for sample in kept])
-        self._sequences = _Ragged([np.array(sample.lengths, dtype=np.int32) for sample in kept])
+        self._targets = _Ragged([sample.targets for sample in kept], np.int64)
+        self._sequences = [sample.lengths for sample in kept] if any(sample.lengths for sample in kept) else None
         self.lengths = self._input_ids.lengths
         """Tokens of each sample, int64."""
 
@@ -40,7 +41,24 @@ class SampleStore:
             token_types=self._token_types[index],
             target_positions=self._positions[index],
             targets=self._targets[index],
-            lengths=tuple(self._sequences[index].tolist()),
+            lengths=() if self._sequences is None else self._sequences[index],
+        )
+
+    def batch(self, ids: np.ndarray) -> Batch:
+        """These samples as they are, packed in this order."""
+        sequences = None
+        if self._sequences is not None:
+            sequences = [self[i].sequence_lengths for i in ids.tolist()]
+        tokens, targets = self._input_ids.places(ids), self._targets.places(ids)
+        return Batch.packed(
+            input_ids=self._input_ids.values[tokens],
+            token_types=self._token_types.values[tokens],
+            target_positions=self._positions.values[targets],
+            targets=self._targets.values[targets],
+            tokens=self.lengths[ids],
+            counts=self._targets.lengths[ids],
+            sequences=sequences,
+            sample_ids=ids,
         )
 
     @property
@@ -52,13 +70,23 @@ class SampleStore:
 class _Ragged:
     """Rows of different lengths in one array."""
 
-    def __init__(self, rows: list[np.ndarray]) -> None:
+    def __init__(self, rows: list[np.ndarray], dtype: type[np.generic] = np.int32) -> None:
         self.lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        self._ends = np.cumsum(self.lengths).tolist()
-        self._values = np.concatenate(rows) if rows else np.zeros(0, np.int32)
+        self._starts = np.cumsum(self.lengths) - self.lengths
+        self.values = joined(rows, dtype)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        return self._values[self._ends[index - 1] if index else 0 : self._ends[index]]
+        start = self._starts[index]
+        return self.values[start : start + self.lengths[index]]
+
+    def places(self, ids: np.ndarray) -> np.ndarray:
+        """Where the values of several rows are, end to end."""
+        lengths = self.lengths[ids]
+        ends = np.cumsum(lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        # Place i of the result comes from its row's start plus its distance from where that row begins in the result.
+        places: np.ndarray = np.arange(total) + np.repeat(self._starts[ids] - (ends - lengths), lengths)
+        return places
 
 
 class Steps(torch.utils.data.Dataset[list[Batch]]):
@@ -78,21 +106,41 @@ class Steps(torch.utils.data.Dataset[list[Batch]]):
         return [self._batch(epoch, ids[piece]) for piece in pieces[self._rank :: self._cutting.processes]]
 
     def _batch(self, epoch: int, ids: np.ndarray) -> Batch:
-        samples = [
-            self._task.prepare(self._store[i], chance.derive(self._seed, "sample", epoch, i)) for i in ids.tolist()
-        ]
-        return Batch.of(samples, ids.tolist())
+        return _made(self._store, self._task, ids, lambda i: chance.derive(self._seed, "sample", epoch, i))
 
     def iterate(self, start: int, stop: int, workers: int) -> Iterator[list[Batch]]:
         """The steps ``start … stop − 1`` in order, prepared by ``workers`` processes (0: by this one)."""
+        if workers == 0:
+            return (self[step] for step in range(start, stop))
         loader = torch.utils.data.DataLoader(
-            self, batch_size=None, sampler=range(start, stop), num_workers=workers, generator=torch.Generator()
+            self,
+            batch_size=None,
+            sampler=range(start, stop),
+            num_workers=workers,
+            generator=torch.Generator(),
+            worker_init_fn=_leave_signals_to_the_run if workers else None,
         )
         return iter(loader)
+
+
+def _leave_signals_to_the_run(_worker: int) -> None:
+    """Ignore what often reaches every process of a run (Ctrl-C, a cluster that ends a job).
+
+    The training process answers it after its step, for which it still needs its workers; they end with it.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def evaluation_batches(store: SampleStore, task: TaskPart, size: int, *, seed: int) -> Iterator[Batch]:
     """Every sample once, shortest first; chance is the same in every evaluation."""
     for ids in cut_by_length(store.lengths, size):
-        samples = [task.prepare(store[i], chance.derive(seed, "evaluation", i)) for i in ids.tolist()]
-        yield Batch.of(samples, ids.tolist())
+        yield _made(store, task, ids, lambda i: chance.derive(seed, "evaluation", i))
+
+
+def _made(store: SampleStore, task: TaskPart, ids: np.ndarray, seed_of: Callable[[int], int]) -> Batch:
+    """A batch of samples, each treated by the task's chance if it has any."""
+    prepare = getattr(task, "prepare", None)
+    if prepare is None:
+        return store.batch(ids)
+    return Batch.of([prepare(store[i], seed_of(i)) for i in ids.tolist()], ids.tolist())

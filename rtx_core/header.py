@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from rtx_core.build import Prepared, Training
-    from rtx_core.components import Outputs
+    from rtx_core.components import Outputs, Source
     from rtx_core.config import Pipeline
     from rtx_core.model import Model
+    from rtx_core.weights import LoadReport
 
 _SHOWN_LABELS = 6
+_SHOWN_NAMES = 6
 
 
 def header(pipeline: Pipeline, prepared: Prepared, training: Training) -> RenderableType:
@@ -32,6 +34,9 @@ def _header_rows(pipeline: Pipeline, prepared: Prepared, training: Training) -> 
     yield "task", " · ".join((pipeline.chosen["task"].name, *_described(prepared.outputs)))
     yield "data", data_line(prepared)
     yield "model", f"{pipeline.chosen['architecture'].name}, {model_line(training.model)}"
+    source = pipeline.architecture.from_pretrained
+    if source is not None and training.loaded is not None:
+        yield "weights", weights_line(source, training.loaded)
     yield "device", device_line(training)
     yield "plan", plan_line(pipeline, prepared)
     yield "folder", shown(run.folder)
@@ -71,6 +76,13 @@ def parameter_counts(model: Model) -> dict[str, int]:
         place = "pooler" if "pooler" in name.split(".") else "head" if name.startswith("head.") else "encoder"
         counts[place] += parameter.numel()
     return counts
+
+
+def weights_line(source: Source, report: LoadReport) -> str:
+    """Where the first weights came from, what of the model they lack, and what of them the model has no use for."""
+    place = shown(Path(source.location)) if source.scheme == "folder" else str(source)
+    loaded = counted(len(report.loaded), "tensor")
+    return f"{loaded} from {place}, {_named(report.new, 'new')}, {_named(report.unused, 'unused')}"
 
 
 def device_line(training: Training) -> str:
@@ -173,6 +185,12 @@ def _described(outputs: Outputs) -> Iterator[str]:
         return
     names = ", ".join(outputs.labels[:_SHOWN_LABELS])
     yield f"{counted(len(outputs.labels), 'label')}: {names}{', …' if len(outputs.labels) > _SHOWN_LABELS else ''}"
+
+
+def _named(names: Sequence[str], what: str) -> str:
+    """``0 new``, ``2 new (a, b)``, ``9 new (a, b, c, d, e, f, …)``."""
+    some = f" ({', '.join(names[:_SHOWN_NAMES])}{', …' if len(names) > _SHOWN_NAMES else ''})" if names else ""
+    return f"{len(names):,} {what}{some}"
 
 
 def _aligned(rows: Iterable[tuple[str, str]]) -> Text:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from rtx_core import chance, state
-from rtx_core.errors import InputError
+from rtx_core.errors import InputError, PluginError
 from rtx_core.evaluation import evaluate_all
 from rtx_core.model import FeatureCache, summed_loss
 
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from rtx_core.signals import Signals
 
 
-def train(training: Training, *, save: Callable[[Training], None], signals: Signals, end: int) -> None:
-    """Run from ``run.step`` to the step ``end``, or until a part stops it.
+def train(
+    training: Training, *, save: Callable[[Training], None], signals: Signals, end: int, resumed: bool = False
+) -> None:
+    """Run from ``run.step`` to the step ``end``, or until a part stops it; a run that is there already takes no step.
 
     :param save: commits a checkpoint of this moment.
     :param end: the horizon's total, or less for a trial of an unchanged plan.
+    :param resumed: go on from a checkpoint, be it that of step 0: what happens at the start has happened.
     :raises RunInterruptedError: a signal came; a checkpoint was committed.
     """
     run, hooks = training.run, training.hooks.call
@@ -37,27 +40,31 @@ def train(training: Training, *, save: Callable[[Training], None], signals: Sign
         training.module.train()
         hooks.on_run_start(run=run)
         refuse_unsaveable_state(training)
-        if run.step == 0 and run.pipeline.training.eval_at_start:
+        if run.pipeline.training.eval_at_start and not resumed:
             with clock.paused():
                 _evaluate(training)
-                if run.checkpoint_requested:
+                if run.checkpoint_requested or run.stop_reason is not None:
                     run.checkpoint_requested = False
                     save(training)
+        if run.stop_reason is not None:
+            return
         for pieces in training.steps.iterate(run.step, end, run.pipeline.training.workers):
-            if run.stop_reason is not None:
-                break
             values = take_step(training, pieces)
             hooks.on_step_end(run=run)
+            _log(training, values, clock)
             last = run.step == end or run.stop_reason is not None
-            if run.log_requested:
-                _log(training, values, clock)
             with clock.paused():
                 if run.eval_requested or last or run.horizon.due(training.eval_every, run.step):
                     _evaluate(training)
-                if run.checkpoint_requested or last or run.stop_reason is not None or signals.received:
+                # Both are looked at once, before saving: what comes later is answered after the next step, and saved.
+                last = last or run.stop_reason is not None
+                interrupted = signals.received is not None
+                if run.checkpoint_requested or last or interrupted:
                     run.checkpoint_requested = False
                     save(training)
-            if signals.received and not last and run.stop_reason is None:
+            if last:
+                break
+            if interrupted:
                 signals.interrupt(run.step)
     except BaseException as error:
         hooks.on_exception(run=run, error=error)
@@ -76,7 +83,8 @@ def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
         group["lr"] = peak * rate
     total = torch.zeros((), device=run.device)
     if weight:
-        run.optimizer.zero_grad(set_to_none=True)
+        for parameter in training.parameters:  # what optimizer.zero_grad does, without its profiling
+            parameter.grad = None
         pieces = [piece.to(run.device) for piece in pieces]
         if run.pipeline.loss.whole_step:
             total = _share_features(training, pieces, weight)
@@ -142,14 +150,20 @@ def _share_features(training: Training, pieces: list[Batch], weight: float) -> t
 
 
 def _log(training: Training, values: Mapping[str, Any], clock: _Clock) -> None:
-    """Bring a step's values to the host, all at once, and tell the hooks."""
+    """Where a row was asked for, bring the step's values to the host, all at once, and tell the hooks."""
     run = training.run
+    logged = run.take_logged()  # a value belongs to the row of its own step, or to none
+    if not run.log_requested:
+        return
     run.log_requested = False
-    everything = {**values, **run.take_logged()}
-    tensors = {name: value for name, value in everything.items() if isinstance(value, torch.Tensor)}
-    if tensors:
-        host = torch.stack([tensor.detach().float().reshape(()) for tensor in tensors.values()]).tolist()
-        everything.update(zip(tensors, host, strict=True))
+    everything = {**values, **logged}
+    tensors = {name: value.detach() for name, value in everything.items() if isinstance(value, torch.Tensor)}
+    if run.device.type != "cpu" and tensors:
+        # One copy, and so one wait for the device, instead of one for each value.
+        stacked = torch.stack([tensor.float().reshape(()) for tensor in tensors.values()]).tolist()
+        everything.update(zip(tensors, stacked, strict=True))
+    else:
+        everything.update((name, float(tensor)) for name, tensor in tensors.items())
     row = {"step": run.step, "epoch": round(run.epoch, 6), **everything, "tokens": run.tokens}
     row["tokens_per_second"] = clock.rate(run.tokens)
     run.last_values = row
@@ -167,12 +181,18 @@ def _evaluate(training: Training) -> None:
 
 
 def refuse_unsaveable_state(training: Training) -> None:
-    """Every part's state must be data; said before step 1, not at the first checkpoint.
+    """Every part's state must be data and come back; said before step 1, not at the first checkpoint or after a kill.
 
-    :raises PluginError: a state holds something else, with the part and the path.
+    :raises PluginError: a state holds something else, with the part and the path, or the part can't take it back.
     """
     for name, part in training.parts.items():
-        if name not in NOT_SAVED_AS_PARTS and hasattr(part, "state_dict"):
+        if name in NOT_SAVED_AS_PARTS:
+            continue
+        saves, loads = hasattr(part, "state_dict"), hasattr(part, "load_state_dict")
+        if saves != loads:
+            has, lacks = ("state_dict", "load_state_dict") if saves else ("load_state_dict", "state_dict")
+            raise PluginError(f"{name}: it has {has}() but no {lacks}(), so a resumed run would lose its state")
+        if saves:
             state.encode(name, part.state_dict())
 
 

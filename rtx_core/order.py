@@ -33,10 +33,15 @@ class Order:
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Sample ids at the positions ``start … stop − 1`` of an epoch, int64."""
-        key = chance.derive(self.seed, "order", epoch)
+        key = _key(self.seed, epoch)
         if self.size < _STORED_BELOW:
             return _stored(key, self.size)[start:stop]
         return _feistel(np.arange(start, stop, dtype=np.uint64), self.size, key)
+
+
+@functools.lru_cache(maxsize=8)
+def _key(seed: int, epoch: int) -> int:
+    return chance.derive(seed, "order", epoch)
 
 
 @functools.lru_cache(maxsize=2)

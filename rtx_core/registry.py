@@ -13,7 +13,6 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -30,7 +29,7 @@ from rtx_core.errors import PluginError
 from rtx_core.hooks import PROJECT, KindHooks, LoopHooks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from rtx_core.config.pipeline import PluginSettings
     from rtx_core.run import Run
@@ -449,8 +448,7 @@ class PartHooks:
         @functools.wraps(method)
         def call(*arguments: Any) -> Generator[None, Any, Any]:
             body = method(*arguments)
-            with self._speaking(speaker):
-                next(body)
+            self._advance(speaker, body.__next__)
             try:
                 answer = yield
             except BaseException as error:  # noqa: BLE001 - handed to the wrapper, which raises it again
@@ -458,19 +456,18 @@ class PartHooks:
             else:
                 resume = functools.partial(body.send, answer)
             try:
-                with self._speaking(speaker):
-                    resume()
+                self._advance(speaker, resume)
             except StopIteration as end:
                 return end.value
             raise PluginError(f"{name}: a wrapper yields once, this one did twice")
 
         return call
 
-    @contextmanager
-    def _speaking(self, name: str) -> Iterator[None]:
-        before, self.run.speaker = self.run.speaker, name
+    def _advance(self, speaker: str, move: Callable[[], Any]) -> None:
+        """Run a wrapper's code up to its next yield, under its name."""
+        before, self.run.speaker = self.run.speaker, speaker
         try:
-            yield
+            move()
         finally:
             self.run.speaker = before
 

@@ -45,6 +45,8 @@ class Run:
     monitor_direction: Direction
     threads: int
     """CPU threads of the computation."""
+    parts: Mapping[str, Any] = attrs.field(factory=dict)
+    """Every built part by its name in messages (``callback.early_stopping``); for who looks at a run from outside."""
 
     step: int = 0
     """Finished steps: batches drawn. Data, seeds, intervals and duration count these."""
@@ -57,7 +59,7 @@ class Run:
     skip_reason: str | None = None
     """Why this step is skipped; a part that answers ``finish_gradients`` with False sets it ("nan_loss", …)."""
     last_values: dict[str, float | str | None] = attrs.field(factory=dict)
-    """The values of the last log step; reading them costs no sync."""
+    """The values of the last log step; reading them costs no sync. Saved, but for the speed."""
     best_value: float | None = None
     """The monitor's best value so far."""
     best_step: int | None = None
@@ -95,11 +97,11 @@ class Run:
         """Add numbers or scalar tensors to this step's row, under the name of the part that calls (``ema/decay``).
 
         ``grad_norm`` alone belongs to no part and stands as it is, whoever clips. Tensors stay on their device until a
-        log step copies all of them at once.
+        log step copies all of them at once. Values of a step that gets no row are dropped.
         """
         for name, value in values.items():
             shared = name == "grad_norm" or self.speaker is None
-            self._logged[name if shared else f"{self.speaker}/{name}"] = value
+            self._logged[name if shared else f"{self.speaker}/{name}"] = _plain_unless_tensor(value)
 
     def stop(self, reason: str) -> None:
         """End the run after this step; it counts as finished."""
@@ -132,7 +134,9 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         """The counters and decisions that a checkpoint keeps."""
-        return {name: getattr(self, name) for name in _SAVED}
+        state = {name: getattr(self, name) for name in _SAVED}
+        # The speed is of the clock, not of the run: with it no two checkpoints would be equal.
+        return state | {"last_values": {k: v for k, v in self.last_values.items() if k != "tokens_per_second"}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the counters of a checkpoint.
@@ -145,4 +149,15 @@ class Run:
             setattr(self, name, state[name])
 
 
-_SAVED = ("step", "updates", "tokens", "lr_scale", "best_value", "best_step", "stop_reason")
+def _plain_unless_tensor(value: Any) -> Any:
+    """Numbers of numpy and the like as Python's, so that a row can be saved."""
+    if value is None or type(value) in (bool, int, float, str) or hasattr(value, "detach"):
+        return value
+    return float(value)
+
+
+_SAVED = (
+    *("step", "updates", "tokens", "lr_scale", "last_values", "best_value", "best_step", "stop_reason"),
+    # What a hook asked for after it was too late in this step; the next one answers it.
+    *("log_requested", "eval_requested"),
+)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rtx_core.console import Console
     from rtx_core.folder import Way
     from rtx_core.registry import Registry
+    from rtx_core.run import Run
 
 _PACKAGES = ("rtx-transformers", "torch", "tokenizers", "safetensors", "numpy", "attrs", "cattrs", "pluggy")
 
@@ -86,6 +87,7 @@ def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, co
         end = run.horizon.total if options.steps is None else min(options.steps, run.horizon.total)
         finished = run.step >= end or run.stop_reason is not None
         if finished and folder.model.exists():
+            _end_once(folder, run)
             console.say(f"{folder.path} is finished ({run.stop_reason or f'{run.step} steps'}); nothing to do")
             return folder.path
         with _status(folder):
@@ -94,8 +96,10 @@ def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, co
             if saved is not None:
                 checkpoint.set_aside(folder.checkpoints, saved.step)
                 folder.cut_metrics(saved.step)
+                # That of a trial, or of an end that the run goes back from: with it the run would look finished.
+                checkpoint.remove(folder.model)
                 console.say(f"resumed from {saved.folder.name}")
-            _train_and_keep(training, folder, end=None if finished else end)
+            _train_and_keep(training, folder, end=run.step if finished else end, resumed=saved is not None)
     return folder.path
 
 
@@ -121,15 +125,14 @@ def _built(pipeline: Pipeline, folder: RunFolder, saved: Checkpoint | None, cons
     return training
 
 
-def _train_and_keep(training: Training, folder: RunFolder, *, end: int | None) -> None:
-    """Train to a step (None: that is done already), then write the kept model."""
+def _train_and_keep(training: Training, folder: RunFolder, *, end: int, resumed: bool) -> None:
+    """Train to a step, which may be done already, then write the kept model."""
     run = training.run
     try:
-        if end is not None:
-            with Signals() as signals:
-                train(training, save=lambda live: _save(live, folder), signals=signals, end=end)
+        with Signals() as signals:
+            train(training, save=lambda live: _save(live, folder), signals=signals, end=end, resumed=resumed)
         values = _keep(training, folder)
-        _end(folder, "stopped_early" if run.stop_reason else "finished", run.stop_reason or f"{run.step} steps")
+        _end_well(folder, run)
         run.console.say(summary(training, folder.path, values))
     finally:
         training.hooks.call.on_run_end(run=run)
@@ -149,6 +152,7 @@ def _save(training: Training, folder: RunFolder) -> None:
 def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
     """Write ``model/`` from the best checkpoint, or the last, and read the test set with it; the test set's values."""
     run, prepared, pipeline = training.run, training.prepared, training.run.pipeline
+    _forget_best_if_lost(run, folder)
     step = run.step if run.best_step is None else run.best_step
     task = native_task(pipeline.architecture, pipeline.head, build.task_name(pipeline))
     if step != run.step:
@@ -161,14 +165,24 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
         export.write_folder(
             folder.model,
             tensors=training.model.tensors(),
-            config=pipeline.architecture.hf_config(task, prepared.outputs)
-            | {"vocab_size": prepared.vocab_size},
+            config=pipeline.architecture.hf_config(task, prepared.outputs) | {"vocab_size": prepared.vocab_size},
             tokenizer=prepared.tokenizer,
             special_tokens=pipeline.architecture.special_tokens,
             max_length=prepared.max_length,
             card=model_card(training, folder.read_record()),
         )
     return values
+
+
+def _forget_best_if_lost(run: Run, folder: RunFolder) -> None:
+    """A best checkpoint that was damaged since can't be kept; the last step's model is better than none."""
+    if run.best_step is None or run.best_step == run.step:
+        return
+    best = next((c for c in checkpoint.listing(folder.checkpoints) if c.step == run.best_step), None)
+    problem = "it is gone" if best is None else best.problem()
+    if problem is not None:
+        run.console.warn(f"the best checkpoint, step {run.best_step}, can't be used: {problem}; the last is kept")
+        run.best_step = run.best_value = None
 
 
 def _best(training: Training) -> dict[str, Any] | None:
@@ -219,6 +233,16 @@ def _record(folder: RunFolder, training: Training, registry: Registry, threads: 
             "fingerprints": {**prepared.records.fingerprints, "tokenizer": prepared.fingerprint},
         }
     )
+
+
+def _end_once(folder: RunFolder, run: Run) -> None:
+    """Say in run.json that the run is finished, where a kill right after its last file kept it from saying so."""
+    if folder.read_record().get("ended") is None:
+        _end_well(folder, run)
+
+
+def _end_well(folder: RunFolder, run: Run) -> None:
+    _end(folder, "stopped_early" if run.stop_reason else "finished", run.stop_reason or f"{run.step} steps")
 
 
 def _end(folder: RunFolder, status: str, why: str) -> None:

@@ -82,29 +82,59 @@ class Batch:
 
         :param sample_ids: one for each sample.
         """
+        return cls.packed(
+            input_ids=joined([sample.input_ids for sample in samples]),
+            token_types=joined([sample.token_types for sample in samples]),
+            target_positions=joined([sample.target_positions for sample in samples]),
+            targets=joined([sample.targets for sample in samples], np.int64),
+            tokens=np.array([len(sample.input_ids) for sample in samples], dtype=np.int64),
+            counts=np.array([len(sample.target_positions) for sample in samples], dtype=np.int64),
+            sequences=[sample.sequence_lengths for sample in samples],
+            sample_ids=np.array(sample_ids, dtype=np.int64),
+        )
+
+    @classmethod
+    def packed(
+        cls,
+        *,
+        input_ids: np.ndarray,
+        token_types: np.ndarray,
+        target_positions: np.ndarray,
+        targets: np.ndarray,
+        tokens: np.ndarray,
+        counts: np.ndarray,
+        sequences: Sequence[Sequence[int]] | None,
+        sample_ids: np.ndarray,
+    ) -> Self:
+        """Make a batch of samples whose arrays are joined already.
+
+        :param target_positions: counted from the start of each sample.
+        :param tokens: tokens of each sample.
+        :param counts: targets of each sample.
+        :param sequences: lengths of each sample's sequences; None where every sample is one sequence.
+        """
         import torch
 
-        lengths = tuple(length for sample in samples for length in sample.sequence_lengths)
-        sizes = np.array(lengths, dtype=np.int64)
+        if sequences is None:
+            sizes = tokens
+        else:
+            sizes = np.array([length for lengths in sequences for length in lengths], dtype=np.int64)
+            sample_ids = np.repeat(sample_ids, [len(lengths) for lengths in sequences])
         ends = np.cumsum(sizes)
-        total = int(ends[-1]) if lengths else 0
-        starts = ends - sizes
-        sample_sizes = np.array([len(sample.input_ids) for sample in samples], dtype=np.int64)
-        sample_starts = np.cumsum(sample_sizes) - sample_sizes
-        counts = [len(sample.sequence_lengths) for sample in samples]
-        targets = [sample.targets for sample in samples]
+        bounds = np.zeros(len(sizes) + 1, dtype=np.int32)
+        bounds[1:] = ends
+        sequence_ids = np.repeat(np.arange(len(sizes)), sizes)
+        sample_starts = np.cumsum(tokens) - tokens
         return cls(
-            input_ids=torch.from_numpy(_joined([s.input_ids for s in samples], np.int64)),
-            positions=torch.from_numpy(np.arange(total) - np.repeat(starts, sizes)),
-            token_types=torch.from_numpy(_joined([s.token_types for s in samples], np.int64)),
-            sequence_ids=torch.from_numpy(np.repeat(np.arange(len(lengths)), sizes)),
-            cu_seqlens=torch.from_numpy(np.concatenate(([0], ends)).astype(np.int32)),
-            lengths=lengths,
-            target_positions=torch.from_numpy(
-                _joined([s.target_positions + start for s, start in zip(samples, sample_starts, strict=True)], np.int64)
-            ),
-            targets=torch.from_numpy(np.concatenate(targets) if targets else np.zeros(0, np.int64)),
-            sample_ids=torch.from_numpy(np.repeat(np.array(sample_ids, dtype=np.int64), counts)),
+            input_ids=torch.from_numpy(input_ids.astype(np.int64)),
+            positions=torch.from_numpy(np.arange(len(input_ids)) - (ends - sizes)[sequence_ids]),
+            token_types=torch.from_numpy(token_types.astype(np.int64)),
+            sequence_ids=torch.from_numpy(sequence_ids),
+            cu_seqlens=torch.from_numpy(bounds),
+            lengths=tuple(sizes.tolist()),
+            target_positions=torch.from_numpy(target_positions + np.repeat(sample_starts, counts)),
+            targets=torch.from_numpy(targets),
+            sample_ids=torch.from_numpy(sample_ids),
         )
 
     @property
@@ -135,5 +165,6 @@ class Batch:
         return ids, mask
 
 
-def _joined(parts: Sequence[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)
+def joined(rows: Sequence[np.ndarray], dtype: type[np.generic] = np.int32) -> np.ndarray:
+    """Rows end to end; of no rows an empty array of the given dtype."""
+    return np.concatenate(rows) if rows else np.zeros(0, dtype)

@@ -52,8 +52,8 @@ def restore(training: Training, saved: Checkpoint) -> None:
     document = saved.document("state")
     _refuse_other_plan(state.decode(document["plan"], {}), fixed_plan(training))
     training.model.load_tensors(saved.tensors("model"))
-    _load_optimizer_state(training, state.decode(document["optimizer"], saved.tensors("optimizer")))
-    tensors = saved.tensors("parts")
+    _load_optimizer_state(training, state.decode(document["optimizer"], _in_own_memory(saved.tensors("optimizer"))))
+    tensors = _in_own_memory(saved.tensors("parts"))
     stateful = _stateful(training)
     if stateful.keys() != document["parts"].keys():
         lost = sorted(document["parts"].keys() ^ stateful.keys())
@@ -61,6 +61,13 @@ def restore(training: Training, saved: Checkpoint) -> None:
     for name, part in stateful.items():
         part.load_state_dict(state.decode(document["parts"][name], tensors))
     training.run.load_state_dict(state.decode(document["run"], {}))
+
+
+def _in_own_memory(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies where torch would have put them: those of a file stand at odd addresses, where some kernels sum in another
+    order (``torch.dot`` on the CPU does), and a resumed run would leave the bits of one that was not interrupted.
+    """
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def fixed_plan(training: Training) -> dict[str, Any]:
@@ -78,17 +85,19 @@ def fixed_plan(training: Training) -> dict[str, Any]:
     }
 
 
-# Where things are may change, if what they hold does not; and these change no result.
-_FREE = {"files", "path", "from_pretrained", "device", "name", "workers", "eval_batch_size"}
+_PLACES = {"files", "path", "from_pretrained"}
+"""Where things are may change, if what they hold does not."""
+_FREE = {"run.name", "run.device", "training.workers", "training.eval_batch_size", "training.threads"}
+"""These change no result, but for the device; of threads the number that was used is compared."""
 
 
 def _without_places(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted settings without those that may change."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        if key in _FREE:
-            continue
         path = f"{prefix}{key}"
+        if key in _PLACES or path in _FREE:
+            continue
         if isinstance(value, dict):
             flat.update(_without_places(value, f"{path}."))
         else:
@@ -137,7 +146,8 @@ def _optimizer_state(training: Training) -> tuple[dict[str, torch.Tensor], Any]:
     whole = training.run.optimizer.state_dict()
     by_name = {
         **whole,
-        "state": {names[number]: values for number, values in whole["state"].items()},
+        # torch numbers parameters; under another key an optimizer keeps what belongs to none of them.
+        "state": {names[key] if isinstance(key, int) else key: values for key, values in whole["state"].items()},
         "param_groups": [
             {**group, "params": [names[number] for number in group["params"]]} for group in whole["param_groups"]
         ],
@@ -147,16 +157,41 @@ def _optimizer_state(training: Training) -> tuple[dict[str, torch.Tensor], Any]:
 
 
 def _load_optimizer_state(training: Training, by_name: dict[str, Any]) -> None:
-    numbers = {name: number for number, name in enumerate(_names_in_order(training))}
-    names = [name for group in by_name["param_groups"] for name in group["params"]]
-    if set(names) != set(numbers):
+    optimizer = training.run.optimizer
+    names = _names_in_order(training)
+    if names != [name for group in by_name["param_groups"] for name in group["params"]]:
         raise InputError("can't resume: the optimizer of the checkpoint has other parameters than this model")
-    training.run.optimizer.load_state_dict(
+    numbers = {name: number for number, name in enumerate(names)}
+    optimizer.load_state_dict(
         {
             **by_name,
-            "state": {numbers[name]: values for name, values in by_name["state"].items()},
+            "state": {numbers.get(key, key): values for key, values in by_name["state"].items()},
             "param_groups": [
                 {**group, "params": [numbers[name] for name in group["params"]]} for group in by_name["param_groups"]
             ],
         }
     )
+    parameters = training.model.parameters_by_name()
+    for key, saved in by_name["state"].items():
+        owner = parameters.get(key, key)
+        if owner in optimizer.state:
+            optimizer.state[owner] = _uncast(optimizer.state[owner], saved)
+
+
+def _uncast(loaded: Any, saved: Any) -> Any:
+    """What an optimizer loaded, with the types that were saved.
+
+    ``torch.optim.Optimizer.load_state_dict`` casts every tensor of a parameter's state to the parameter's dtype (a sum
+    in float64, a quantised average) and turns a string into the text of a generator. A value of which the optimizer
+    itself made something else stays.
+    """
+    match saved:
+        case dict() if isinstance(loaded, dict) and loaded.keys() == saved.keys():
+            return {key: _uncast(loaded[key], value) for key, value in saved.items()}
+        case list() | tuple() if type(loaded) is type(saved) and len(loaded) == len(saved):
+            return type(saved)(_uncast(*pair) for pair in zip(loaded, saved, strict=True))
+        case str():
+            return saved
+    if hasattr(saved, "dtype") and hasattr(loaded, "dtype") and loaded.dtype != saved.dtype:
+        return saved.to(loaded.device)
+    return loaded

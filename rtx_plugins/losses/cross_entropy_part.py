@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -25,16 +26,16 @@ class CrossEntropyPart(nn.Module):
         self.label_smoothing = label_smoothing
         # Two copies: weight() runs on the host before the forward pass, and the buffer moves to the device. They are
         # settings, not state: not persistent, so that no checkpoint holds them.
-        self._host_weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float64)
+        self._host_weights = None if class_weights is None else np.array(class_weights, dtype=np.float64)
         device_weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", device_weights, persistent=False)
 
     def weight(self, targets: torch.Tensor) -> float:
         """Σ w[y] over the targets ``[N]`` (on the host) that are not ignored; their number without class weights."""
-        counted = targets[targets >= 0]
+        counted = targets.numpy() >= 0
         if self._host_weights is None:
-            return float(len(counted))
-        return float(self._host_weights[counted].sum())
+            return float(np.count_nonzero(counted))
+        return float(self._host_weights[targets.numpy()[counted]].sum())
 
     def of_logits(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The sum over logits ``[N, K]`` and targets ``[N]``, in float32 or wider; negative targets don't count."""

@@ -123,10 +123,6 @@ class SequenceClassificationPart:
         cut, self.texts_cut = self.texts_cut, 0
         return [f"{cut:,} texts were cut at max_length"] if cut else []
 
-    def prepare(self, sample: Sample, seed: int) -> Sample:  # noqa: ARG002 - nothing is random
-        """The sample itself."""
-        return sample
-
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits ``[N, K]``."""
         return logits

@@ -150,10 +150,6 @@ class TokenClassificationPart:
             *([f"{empty:,} words have no token and no target"] if empty else []),
         ]
 
-    def prepare(self, sample: Sample, seed: int) -> Sample:  # noqa: ARG002 - nothing is random
-        """The sample itself."""
-        return sample
-
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits ``[N, K]``."""
         return logits

@@ -1,10 +1,11 @@
-"""The model that a run keeps, opened by ``transformers``: the same tokens, the same logits, the same names of labels."""
+"""The model that a run keeps, opened by ``transformers``: the same tokens, logits and names of labels."""
 
 from __future__ import annotations
 
 import csv
 import json
 import logging
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -109,25 +110,22 @@ def keep(tmp_path_factory):
             tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
             theirs = auto.from_pretrained(run / "model").eval()
         ours = inference.load(run, Registry.discover())
-        return Kept(run, change(definitions("eval", 200)), ours, tokenizer, theirs, warnings.messages)
+        return Kept(run, change(definitions("eval", 200)), ours, tokenizer, theirs, warnings)
 
     return make
 
 
-class warnings_of_transformers(logging.Handler):  # noqa: N801 - used like a function
-    """A context in which what transformers logs as a warning or worse is kept in ``messages``."""
-
-    def __enter__(self):
-        self.messages = []
-        self.setLevel(logging.WARNING)
-        transformers.utils.logging.add_handler(self)
-        return self
-
-    def __exit__(self, *error):
-        transformers.utils.logging.remove_handler(self)
-
-    def emit(self, record):
-        self.messages.append(record.getMessage())
+@contextmanager
+def warnings_of_transformers():
+    """What transformers logs as a warning or worse, in a list."""
+    messages = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: messages.append(record.getMessage())
+    transformers.utils.logging.add_handler(handler)
+    try:
+        yield messages
+    finally:
+        transformers.utils.logging.remove_handler(handler)
 
 
 # --- one text ---------------------------------------------------------------------------------------------------------
@@ -165,7 +163,9 @@ def test_predict_answers_as_transformers_does(classifier, tmp_path):
         table = csv.DictWriter(stream, ["id", "text", "note"])
         table.writeheader()
         table.writerows(written)
-    assert main(["predict", str(classifier.folder), str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.csv")]) == 0
+    assert (
+        main(["predict", str(classifier.folder), str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.csv")]) == 0
+    )
     best = classifier.their_logits(classifier.encoded([row["text"] for row in written])).argmax(-1)
     expected = [
         {**row, "prediction": classifier.theirs.config.id2label[int(number)]}
@@ -213,27 +213,29 @@ def test_a_taggers_logits_are_transformers(keep):
 
 
 def test_a_language_models_logits_are_transformers(keep):
-    """Over the whole vocabulary at every fourth token, masked; the decoder is the token table and stands once on disk."""
+    """Over the whole vocabulary at every fourth token, masked; the decoder is the token table, which is stored once."""
     kept = keep('type = "masked_lm"\ntext = "text"', transformers.AutoModelForMaskedLM)
-    rows = kept.rows[:50]
-    encoded = kept.encoded([row["text"] for row in rows])
-    samples = list(kept.ours.task.samples(kept.records[:50], targets=False))
-    hidden = [np.arange(1, min(len(sample.input_ids), 24) - 1, 4, dtype=np.int32) for sample in samples]
+    samples = [next(kept.ours.task.samples([record])) for record in kept.records]
+    encoded = kept.encoded([row["text"] for row in kept.rows])
+    assert [s.input_ids.tolist() for s in samples] == [
+        ids[mask.bool()].tolist() for ids, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
+    ]
+    hidden = [np.arange(1, len(sample.input_ids) - 1, 4) for sample in samples]
+    mask = kept.tokenizer.mask_token_id
     for number, positions in enumerate(hidden):
-        encoded["input_ids"][number, positions] = kept.tokenizer.mask_token_id
-    expected = kept.their_logits(encoded)
-    assert kept.warnings == []
-    assert [sample.input_ids[0] for sample in samples] == encoded["input_ids"][:, 0].tolist()
-    masked = [masked_at(sample, positions, kept.tokenizer.mask_token_id) for sample, positions in zip(samples, hidden)]
+        encoded["input_ids"][number, positions] = mask
+    logits = kept.their_logits(encoded)
+    expected = torch.cat([rows[positions] for rows, positions in zip(logits, hidden, strict=True)])
+    masked = [masked_at(sample, positions, mask) for sample, positions in zip(samples, hidden, strict=True)]
     with torch.inference_mode():
         ours = kept.ours.model(Batch.of(masked, range(len(masked))))
-    theirs = torch.cat([logits[positions] for logits, positions in zip(expected, hidden, strict=True)])
+    assert kept.warnings == []
     assert ours.shape == (sum(map(len, hidden)), len(kept.tokenizer))
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=TOLERANCE)
     assert kept.theirs.get_output_embeddings().weight is kept.theirs.get_input_embeddings().weight
     with safe_open(kept.folder / "model" / "model.safetensors", "pt") as file:
-        tables = [name for name in file.keys() if list(file.get_slice(name).get_shape())[:1] == [len(kept.tokenizer)]]  # noqa: SIM118 - no dict
-    assert tables == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
+        by_token = [name for name in file.keys() if file.get_slice(name).get_shape()[0] == len(kept.tokenizer)]  # noqa: SIM118 - no dict
+    assert sorted(by_token) == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
 
 
 def masked_at(sample, positions, mask):

@@ -212,7 +212,7 @@ def train(tmp_path, plugins):
         if evaluation is not None:
             _write(folder / "eval.jsonl", evaluation)
             table = '[data.eval]\nfiles = ["eval.jsonl"]'
-        text = BASE.format(task=task, columns=COLUMNS[task], evaluation=table) + "[callbacks.watch]\n" + extra
+        text = BASE.format(task=task, columns=COLUMNS.get(task, ""), evaluation=table) + "[callbacks.watch]\n" + extra
         (folder / "pipeline.toml").write_text(text)
         registry = Registry.discover([plugins])
         pipeline = config.load(folder / "pipeline.toml", sets=sets, registry=registry)
