@@ -3,6 +3,13 @@
 The names here are what a plugin needs. None of them imports torch.
 """
 
+import importlib.util as _util
+import sys as _sys
+
+if _util.find_spec("attrs") is None and _sys.orig_argv[1:3] == ["-m", "rtx_core"]:
+    _sys.stderr.write("rtx isn't installed in this Python; in the folder of the clone run: pip install -e .\n")
+    _sys.exit(2)
+
 from rtx_core.api import Pipeline
 from rtx_core.components import (
     Architecture,

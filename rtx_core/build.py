@@ -125,7 +125,6 @@ def prepare(pipeline: Pipeline, *, console: Console, tokenizer_folder: Path | No
     evals = {name: _encoded(task, rows, eval_name(name), console) for name, rows in records.eval.items()}
     test = None if records.test is None else _encoded(task, records.test, "test", console)
     cutting = _cutting(pipeline, len(train))
-    console.say(f"data: {len(train):,} training samples, {train.tokens:,} tokens")
     return Prepared(
         records=records,
         tokenizer=tokenizer,

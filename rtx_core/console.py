@@ -40,7 +40,7 @@ class Console:
     def open_log(self, path: Path) -> None:
         """Write everything that is said from now on to the end of this file too."""
         self._log = rich.console.Console(
-            file=path.open("a", encoding="utf-8"), width=_PLAIN_WIDTH, highlight=False, no_color=True
+            file=path.open("a", encoding="utf-8"), width=_PLAIN_WIDTH, highlight=False, no_color=True, soft_wrap=True
         )
 
     def say(self, message: RenderableType = "", *, style: str | None = None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -118,9 +120,16 @@ class Steps(torch.utils.data.Dataset[list[Batch]]):
             sampler=range(start, stop),
             num_workers=workers,
             generator=torch.Generator(),
-            worker_init_fn=_leave_signals_to_the_run if workers else None,
+            worker_init_fn=_leave_signals_to_the_run,
+            # Not what Python takes unless told (from 3.14 on a server): a new process would import torch, copy all
+            # samples, and not find a task that a --plugin file brought.
+            multiprocessing_context="fork" if sys.platform == "linux" else None,
         )
-        return iter(loader)
+        with warnings.catch_warnings():
+            # Python 3.12 warns of a fork beside threads, OpenMP's among them. A worker needs none of them and waits for
+            # none of their locks: it packs arrays.
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            return iter(loader)
 
 
 def _leave_signals_to_the_run(_worker: int) -> None:

@@ -66,7 +66,7 @@ def load(folder: Path, registry: Registry) -> Trained:
 
     :raises InputError: the folder is no run's, or the run has no kept model yet.
     """
-    run = RunFolder(folder)
+    run = RunFolder(folder.absolute())
     record = run.read_record()
     if not record:
         raise InputError(f"{folder} is no run's folder: it has no run.json")

@@ -138,7 +138,8 @@ def _share_features(training: Training, pieces: list[Batch], weight: float) -> t
     if run.world_size > 1:
         raise InputError("a loss over the whole step needs a strategy of one process for now")
     kept = [piece.cache.features for piece in pieces if piece.cache is not None and piece.cache.features is not None]
-    features = torch.cat(kept).float().requires_grad_()
+    features = torch.cat(kept)
+    features = features.to(torch.promote_types(features.dtype, torch.float32)).requires_grad_()
     total = summed_loss(training.model, training.loss, features, torch.cat([piece.targets for piece in pieces]))
     # The head's projection gets its gradient here, divided as backward divides; features get theirs undivided.
     (total / weight).backward()  # type: ignore[no-untyped-call]

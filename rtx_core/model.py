@@ -157,7 +157,7 @@ class TrainedModule(nn.Module):
             cache.features = features.detach()
             return features.new_zeros((), dtype=torch.float32)
         # Its gradient with respect to the features is exactly the cached one.
-        return (features.float() * cache.gradients).sum()
+        return (features * cache.gradients).sum().float()
 
 
 def summed_loss(model: Model, loss: LossPart, features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

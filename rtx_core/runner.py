@@ -60,9 +60,10 @@ class RunOptions:
         asked = [way for way, wanted in ways.items() if wanted]
         if len(asked) > 1:
             raise InputError(f"--{asked[0]} and --{asked[1]} exclude each other")
-        if self.steps is not None:
-            return asked[0] if asked else "overwrite"
-        return asked[0] if asked else "start"
+        if asked:
+            return asked[0]
+        # Only the folder of a trial, which rtx named itself, is replaced without being asked.
+        return "overwrite" if self.steps is not None and self.output is None else "start"
 
 
 def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, console: Console) -> Path:

@@ -23,15 +23,11 @@ from safetensors.torch import save_file
 
 from rtx_core.components import LoadRules
 from rtx_core.errors import InputError, RunError
+from rtx_core.model_folder import CONFIG, INDEX, WEIGHTS, missing_weights
 
 if TYPE_CHECKING:
     from rtx_core.components import Source
 
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-CONFIG = "config.json"
-
-_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _PIECE = 2**20
 """How many numbers are read at once. What was read of a mapped file counts as memory of the process until it is closed,
 so a file is opened anew for each piece: loading then needs hardly more than the parameters themselves."""
@@ -86,7 +82,8 @@ def load(folder: Path, parameters: Mapping[str, torch.Tensor], context: LoadCont
     found, unused = _matched(stored.names, parameters, context)
     misfits = _misfits(stored, found, parameters)
     renewed = {name for name in misfits if _matches(name, context.rules.allow_new)}
-    _refuse_misfits(stored, {name: file_name for name, file_name in misfits.items() if name not in renewed}, parameters)
+    kept_misfits = {name: file_name for name, file_name in misfits.items() if name not in renewed}
+    _refuse_misfits(stored, kept_misfits, parameters, context.head)
     unused += [file_name for name in found if name in renewed for file_name in found[name]]
     found = {name: file_names for name, file_names in found.items() if name not in renewed}
     new = [name for name in parameters if name not in found]
@@ -162,17 +159,10 @@ class StoredTensors:
 
         :raises InputError: there are no such files, or one is damaged.
         """
-        if (folder / WEIGHTS).is_file():
-            return cls(_header(folder / WEIGHTS))
-        if (folder / INDEX).is_file():
-            return cls(_sharded(folder))
-        pickled = sorted(file.name for pattern in _PICKLED for file in folder.glob(pattern))
-        if pickled:
-            raise InputError(
-                f"{folder} has only {pickled[0]}, whose format can run code when it is read; save the model as "
-                f"{WEIGHTS}: in transformers by from_pretrained, then save_pretrained"
-            )
-        raise InputError(f"{folder} has no {WEIGHTS}")
+        if (problem := missing_weights(folder)) is not None:
+            raise InputError(f"{folder} {problem}")
+        whole = folder / WEIGHTS
+        return cls(_header(whole) if whole.is_file() else _sharded(folder))
 
     @property
     def names(self) -> frozenset[str]:
@@ -304,11 +294,26 @@ def _fits(entry: Stored, parameter: torch.Tensor) -> bool:
     return entry.shape == tuple(parameter.shape) and (entry.dtype in _FLOATS) == parameter.is_floating_point()
 
 
-def _refuse_misfits(stored: StoredTensors, misfits: Mapping[str, str], parameters: Mapping[str, torch.Tensor]) -> None:
+def _refuse_misfits(
+    stored: StoredTensors,
+    misfits: Mapping[str, str],
+    parameters: Mapping[str, torch.Tensor],
+    head: Collection[str] = (),
+) -> None:
     """Report the clearest of the misfits: a table with other rows explains many of the rest."""
     for name, file_name in misfits.items():
         if reason := _other_rows(name, stored.entries[file_name], parameters[name]):
             raise InputError(f"{stored.entries[file_name].file}: {reason}")
+    if misfits and all(
+        name in head and _differ_in_rows(stored.entries[file_name], parameters[name])
+        for name, file_name in misfits.items()
+    ):
+        name, file_name = next(iter(misfits.items()))
+        raise InputError(
+            f"{stored.entries[file_name].file}: its head was trained for {stored.entries[file_name].shape[0]} outputs, "
+            f"this one has {parameters[name].shape[0]}; to start it anew write [architecture.load] "
+            f"allow_new = {json.dumps(list(misfits))}"
+        )
     for name, file_name in misfits.items():
         entry, shape = stored.entries[file_name], list(parameters[name].shape)
         if list(entry.shape) == shape:
@@ -326,13 +331,19 @@ def _other_rows(name: str, entry: Stored, parameter: torch.Tensor) -> str | None
     """What to say of an embedding table that differs in its rows alone; None of anything else."""
     module = name.split(".")[-2] if "." in name else ""
     theirs, ours = entry.shape, tuple(parameter.shape)
-    if module not in _TABLES or theirs[:1] == ours[:1] or theirs[1:] != ours[1:]:
+    if module not in _TABLES or not _differ_in_rows(entry, parameter):
         return None
     table, setting = _TABLES[module]
     return (
         f"the {table} has {theirs[0]} rows in the file and {ours[0]} in the model ({name}); take the "
         f"architecture.{setting} and the tokenizer that belong to the weights"
     )
+
+
+def _differ_in_rows(entry: Stored, parameter: torch.Tensor) -> bool:
+    """Whether two shapes differ in their first number alone."""
+    theirs, ours = entry.shape, tuple(parameter.shape)
+    return theirs[:1] != ours[:1] and theirs[1:] == ours[1:]
 
 
 def _guard(
@@ -342,9 +353,7 @@ def _guard(
     missing = [name for name in new if not (_may_be_new(name, context) or _matches(name, context.rules.allow_new))]
     backbone = [name for name in parameters if name not in context.head]
     left = [
-        name
-        for name in unused
-        if not (_may_be_unused(name, backbone, context) or _matches(name, context.rules.allow_unused))
+        name for name in unused if not (_may_be_unused(name, backbone, context) or _is_allowed_unused(name, context))
     ]
     problems = []
     if missing:
@@ -377,6 +386,11 @@ def _may_be_unused(file_name: str, backbone: Iterable[str], context: LoadContext
     if context.base_prefix and name.startswith(context.base_prefix):
         return False
     return name.partition(".")[0] not in {own.removeprefix(context.base_prefix).partition(".")[0] for own in backbone}
+
+
+def _is_allowed_unused(file_name: str, context: LoadContext) -> bool:
+    """Whether a rule allows it; patterns are of public names, and a file may leave their prefix out."""
+    return any(_matches(form, context.rules.allow_unused) for form in _forms(file_name, context.base_prefix))
 
 
 def _is_pooler(name: str) -> bool:

@@ -13,6 +13,7 @@ from rtx_core.config.findings import Finding
 from rtx_core.config.shapes import settable, shown
 from rtx_core.config.structure import FAILED, run_model
 from rtx_core.config.tree import Node, Origin
+from rtx_core.model_folder import CONFIG, missing_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,8 @@ def _hf_config(table: Node, make: Structurer, working_directory: Path) -> dict[s
     source = make.value(written, Source)
     if source is FAILED:
         return None
-    file = (run_model(source, working_directory) if source.scheme == "run" else Path(source.location)) / "config.json"
+    folder = run_model(source, working_directory) if source.scheme == "run" else Path(source.location)
+    file = folder / CONFIG
     try:
         config: Any = json.loads(file.read_bytes())
     except FileNotFoundError:
@@ -63,6 +65,8 @@ def _hf_config(table: Node, make: Structurer, working_directory: Path) -> dict[s
         message = f"{file} can't be read: {error}"
     else:
         if isinstance(config, dict):
+            if (problem := missing_weights(folder)) is not None:
+                make.findings.append(Finding.at(written, f"{folder} {problem}"))
             return config
         message = f"{file} holds no object"
     make.findings.append(Finding.at(written, message))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from rtx_core.components import Data, Direction, Metric
+    from rtx_core.components import Architecture, Data, Direction, Metric, Task
     from rtx_core.config.pipeline import DataSettings
     from rtx_core.config.tree import Keys
 
@@ -40,6 +40,13 @@ def warmup_rules(warmup: Length, duration: Length) -> Iterator[tuple[Keys, str]]
     whole = _WHOLE_RUN if warmup.unit == "%" else duration
     if warmup.unit == whole.unit and warmup.value > whole.value:
         yield ("scheduler", "warmup"), f"a warm-up of {warmup} is longer than the run of {duration}"
+
+
+def length_rules(task: Task, architecture: Architecture) -> Iterator[tuple[Keys, str]]:
+    """Sequences longer than the architecture has positions for."""
+    wanted, usable = task.max_length, architecture.usable_positions
+    if wanted is not None and usable is not None and wanted > usable:
+        yield ("task", "max_length"), f"{wanted} tokens are more than the architecture's {usable} positions"
 
 
 def split_rules(data: DataSettings) -> Iterator[tuple[Keys, str]]:

@@ -317,6 +317,8 @@ class _Assembly:
         training, data, metrics = (self._parts.get(name) for name in ("training", "data", "metrics"))
         if data is not None and data.split is not None:
             self._report(checks.split_rules(data))
+        if "task" in self._parts and "architecture" in self._parts:
+            self._report(checks.length_rules(self._parts["task"], self._parts["architecture"]))
         if training is not None:
             self._report(checks.training_rules(training))
             if "scheduler" in self._parts:

@@ -237,3 +237,13 @@ def test_a_run_can_start_again_once_the_callback_is_gone(rtx, folder, with_callb
     assert rtx("run", "bad.toml", "--plugin", with_callbacks(A_LAMBDA_IN_A_STATE), "--quiet").status == 2
     assert rtx("run", "colours.toml", "--quiet").status == 0
     assert record(folder / "runs" / "colours")["status"] == "finished"
+
+
+def test_a_trial_never_replaces_a_run_that_was_named(rtx, folder):
+    """``run --steps 2 --output DIR`` on a finished run is refused; only ``runs/NAME-smoke`` is replaced each time."""
+    assert rtx("run", "colours.toml", "--quiet", "--output", "kept").status == 0
+    before = (folder / "kept" / "metrics.jsonl").read_bytes()
+    done = rtx("run", "colours.toml", "--quiet", "--output", "kept", "--steps", "2")
+    assert (done.status, done.out) == (2, "")
+    assert "--overwrite" in done.err
+    assert (folder / "kept" / "metrics.jsonl").read_bytes() == before

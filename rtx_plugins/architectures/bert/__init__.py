@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -119,7 +120,7 @@ class Bert(Architecture):
         for key, expected in _ONLY.items():
             value = config.get(key, expected)
             if value != expected:
-                raise ValueError(f"{key} is {value!r} there; this BERT has {expected!r} only")
+                raise ValueError(f"config.json has {key} {json.dumps(value)}; bert takes {json.dumps(expected)} only")
         return super().from_hf(config)
 
     def build(self, vocab_size: int) -> torch.nn.Module:

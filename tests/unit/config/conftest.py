@@ -99,12 +99,13 @@ def lines(problems):
 
 @pytest.fixture
 def pretrained(folder):
-    """A folder ``models/NAME`` with a small BERT's config.json and a vocabulary."""
+    """A folder ``models/NAME`` with a small BERT's config.json, a vocabulary, and a file for weights that is empty."""
 
     def make(name="models/small", **config):
         path = folder / name
         path.mkdir(parents=True)
         (path / "vocab.txt").write_text("[PAD]\n", encoding="utf-8")
+        (path / "model.safetensors").touch()
         config = {"model_type": "bert", "hidden_size": 16, "num_attention_heads": 2} | config
         (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
         return path

@@ -79,6 +79,7 @@ def place(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text(json.dumps({"model_type": "bert"}), "utf-8")
         (tmp_path / name / "vocab.txt").write_text("[PAD]\n", "utf-8")
+        (tmp_path / name / "model.safetensors").touch()
 
     def put(job):
         shutil.copy(JOBS / f"{job}.toml", tmp_path)
