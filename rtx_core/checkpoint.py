@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from safetensors import SafetensorError
 
+from rtx_core.durable import sync_folder, write_file, write_tensors
 from rtx_core.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -106,23 +107,11 @@ def commit(
         checkpoints.mkdir(parents=True, exist_ok=True)
         with _staging(checkpoints / f".tmp-{target.name}-{uuid.uuid4().hex[:8]}") as folder:
             _write_files(folder, tensors, documents)
-            _write(folder / "manifest.json", _sealed(_manifest(folder, step)))
+            write_file(folder / "manifest.json", _sealed(_manifest(folder, step)))
             sync_folder(folder)
             folder.rename(target)
             sync_folder(checkpoints)
     return target
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, as fsync of a file does for its content."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems can't sync a folder, and say so like this
-            raise
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -149,40 +138,9 @@ def _staging(folder: Path) -> Iterator[Path]:
 
 def _write_files(folder: Path, tensors: Mapping[str, Mapping[str, torch.Tensor]], documents: Mapping[str, Any]) -> None:
     for key, named in tensors.items():
-        _write_tensors(folder / f"{key}.safetensors", named)
+        write_tensors(folder / f"{key}.safetensors", named)
     for key, document in documents.items():
-        _write(folder / f"{key}.json", json.dumps(document, allow_nan=False).encode())
-
-
-def _write_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    from safetensors.torch import save_file
-
-    # One metadata key: with two, safetensors' header has a random order, and equal tensors would differ in bytes.
-    save_file(_standalone(tensors), file, metadata={"format": "pt"})
-    # safetensors makes its files private; the folder's mode has the umask in it, which nothing else tells safely.
-    file.chmod(file.parent.stat().st_mode & 0o666)
-    with file.open("r+b") as opened:
-        os.fsync(opened.fileno())
-
-
-def _standalone(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Each tensor on the host, dense, in memory that no other name uses: safetensors refuses anything else."""
-    result: dict[str, torch.Tensor] = {}
-    taken: set[int] = set()
-    for name, tensor in tensors.items():
-        host = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
-        if host.untyped_storage().data_ptr() in taken:
-            host = host.clone()
-        taken.add(host.untyped_storage().data_ptr())
-        result[name] = host
-    return result
-
-
-def _write(file: Path, content: bytes) -> None:
-    with file.open("xb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
+        write_file(folder / f"{key}.json", json.dumps(document, allow_nan=False).encode())
 
 
 def _manifest(folder: Path, step: int) -> dict[str, Any]:

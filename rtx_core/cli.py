@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 import attrs
 
+from rtx_core.arguments import add_pipeline
 from rtx_core.components import Command
 from rtx_core.errors import InputError, PipelineError, PluginError, RtxError
 from rtx_core.folder import RunFolder
@@ -200,18 +201,6 @@ def _add_plugin_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pipeline", type=Path, metavar="PIPELINE", help="the TOML file")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="sets",
-        metavar="KEY=VALUE",
-        help="another value for one key, as optimizer.lr=1e-4; KEY=unset takes one away; may repeat",
-    )
-
-
 # --- run and check ----------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +211,7 @@ class RunCommand(Command):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         """PIPELINE, and what to do about a folder that exists."""
-        _add_pipeline_arguments(parser)
+        add_pipeline(parser)
         parser.add_argument("--output", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME)")
         existing = parser.add_mutually_exclusive_group()
         existing.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in the folder")
@@ -270,7 +259,7 @@ class CheckCommand(Command):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         """PIPELINE."""
-        _add_pipeline_arguments(parser)
+        add_pipeline(parser)
         parser.add_argument("--json", action="store_true", help="print the result for a program to read")
 
     @classmethod

@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from rtx_core import checkpoint, weights
+from rtx_core.durable import sync_folder
 from rtx_core.folder import write_text_atomically
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ def write_folder(
     for name, text in _tokenizer_files(tokenizer, special_tokens, max_length).items():
         write_text_atomically(staging / name, text)
     write_text_atomically(staging / "README.md", card)
-    checkpoint.sync_folder(staging)
+    sync_folder(staging)
     if folder.exists():
         checkpoint.remove(folder)
     staging.rename(folder)
-    checkpoint.sync_folder(folder.parent)
+    sync_folder(folder.parent)
 
 
 def _tokenizer_files(tokenizer: tokenizers.Tokenizer, special_tokens: SpecialTokens, max_length: int) -> dict[str, str]:

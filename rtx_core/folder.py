@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 import attrs
 
-from rtx_core.checkpoint import clear_leftovers, delete, is_leftover, listing, sync_folder
+from rtx_core.checkpoint import clear_leftovers, delete, is_leftover, listing
+from rtx_core.durable import sync_folder
 from rtx_core.errors import InputError, RunError
 
 if TYPE_CHECKING:

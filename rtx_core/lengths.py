@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import attrs
 
@@ -63,6 +63,15 @@ class Interval(Length):
         """The wall-clock time in seconds, None for a length in steps, epochs, …."""
         factor = {"seconds": 1, "minutes": 60, "hours": 3600}.get(self.unit)
         return None if factor is None else float(self.value * factor)
+
+
+def not_zero(_instance: object, _attribute: attrs.Attribute[Any], value: Any) -> None:
+    """A validator: the length is longer than nothing, or None.
+
+    :raises ValueError: it is 0.
+    """
+    if value is not None and value.value <= 0:
+        raise ValueError(f'must be longer than nothing, got "{value}"')
 
 
 @attrs.frozen(kw_only=True)

@@ -195,6 +195,9 @@ def refuse_unsaveable_state(training: Training) -> None:
             raise PluginError(f"{name}: it has {has}() but no {lacks}(), so a resumed run would lose its state")
         if saves:
             state.encode(name, part.state_dict())
+    whole = training.run.optimizer.state_dict()
+    # Its state goes by numbers of parameters, which are no keys of a tree; a checkpoint writes their names instead.
+    state.encode("optimizer", {**whole, "state": list(whole["state"].values())})
 
 
 NOT_SAVED_AS_PARTS = frozenset({"architecture", "head", "optimizer"})

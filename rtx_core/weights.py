@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import json
 import math
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from rtx_core.components import LoadRules
+from rtx_core.durable import write_file, write_tensors
 from rtx_core.errors import InputError, RunError
 from rtx_core.model_folder import CONFIG, INDEX, WEIGHTS, missing_weights
 
@@ -427,45 +426,21 @@ def write_model(folder: Path, tensors: Mapping[str, torch.Tensor], config: Mappi
     :param tensors: by name, on any device; what stands under two names is written under the first.
     :raises RunError: the disk is full or fails.
     """
-    file = folder / WEIGHTS
-    with _writable(file):
-        # One metadata key: with two, the header has a random order, and equal models would differ in their bytes.
-        save_file(_distinct(tensors), file, metadata={"format": "pt"})
-        # safetensors makes its files private; the folder's mode has the umask in it, which nothing else tells safely.
-        file.chmod(folder.stat().st_mode & 0o666)
-        with file.open("r+b") as opened:
-            os.fsync(opened.fileno())
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    write_durably(folder / CONFIG, f"{text}\n".encode())
-
-
-def write_durably(file: Path, content: bytes) -> None:
-    """Write a file; when this returns, its content survives a loss of power (its name once the folder is synced).
-
-    :raises RunError: the disk is full or fails.
-    """
-    with _writable(file), file.open("wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
+    with _writable(folder / WEIGHTS):
+        write_tensors(folder / WEIGHTS, _distinct(tensors))
+    with _writable(folder / CONFIG):
+        write_file(folder / CONFIG, f"{text}\n".encode())
 
 
 def _distinct(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Each tensor once, on the host and dense, in memory of its own: safetensors refuses anything else."""
-    result: dict[str, torch.Tensor] = {}
-    seen: set[tuple[Any, ...]] = set()
-    memories: set[int] = set()
+    """Each tensor once, under its first name."""
+    first: dict[tuple[Any, ...], str] = {}
     for name, tensor in tensors.items():
         identity = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if tensor.numel() and identity in seen:
-            continue
-        seen.add(identity)
-        host = tensor.detach().to("cpu").contiguous()
-        if host.untyped_storage().data_ptr() in memories:
-            host = host.clone()
-        memories.add(host.untyped_storage().data_ptr())
-        result[name] = host
-    return result
+        # Tensors without numbers have no memory to know them by.
+        first.setdefault(identity if tensor.numel() else (name,), name)
+    return {name: tensors[name] for name in first.values()}
 
 
 @contextmanager

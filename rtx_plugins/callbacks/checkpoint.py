@@ -10,17 +10,13 @@ import attrs
 
 from rtx_core import Callback, Interval, Length, hookimpl
 from rtx_core.checkpoint import listing, remove
+from rtx_core.lengths import not_zero
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rtx_core import Run
-
-
-def _not_zero(_instance: Any, _attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value.value <= 0:
-        raise ValueError(f'must be longer than nothing, got "{value}"')
 
 
 @attrs.frozen(kw_only=True)
@@ -30,13 +26,13 @@ class Checkpoint(Callback):
     The run itself saves a new best and its last step, whatever ``every`` says.
     """
 
-    every: Interval = attrs.field(factory=lambda: Interval.parse("1 epoch"), validator=_not_zero)
+    every: Interval = attrs.field(factory=lambda: Interval.parse("1 epoch"), validator=not_zero)
     """How often to save: ``"500 steps"``, ``"1 epoch"``, or by the clock, ``"20 minutes"``."""
     keep_last: int = attrs.field(default=2, validator=attrs.validators.ge(1))
     """How many of the newest checkpoints stay."""
     keep_best: int = attrs.field(default=0, validator=attrs.validators.ge(0))
     """How many of the best by the monitored value stay, besides the very best, which always does."""
-    keep_every: Length | None = attrs.field(default=None, validator=attrs.validators.optional(_not_zero))
+    keep_every: Length | None = attrs.field(default=None, validator=not_zero)
     """Checkpoints at multiples of this length stay for good; None: none does."""
 
     def build(self) -> CheckpointPart:

@@ -10,6 +10,7 @@ import attrs
 
 from rtx_core import Callback, Length, RunError, hookimpl
 from rtx_core.folder import RunFolder, strict_json
+from rtx_core.lengths import not_zero
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,16 +19,11 @@ if TYPE_CHECKING:
     from rtx_core import Run
 
 
-def _not_zero(_instance: Any, _attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value.value <= 0:
-        raise ValueError(f'must be longer than nothing, got "{value}"')
-
-
 @attrs.frozen(kw_only=True)
 class Metrics(Callback):
     """Writes what was logged to ``metrics.jsonl``."""
 
-    every: Length = attrs.field(factory=lambda: Length.parse("1 step"), validator=_not_zero)
+    every: Length = attrs.field(factory=lambda: Length.parse("1 step"), validator=not_zero)
     """How often a row of the step's values is written. Evaluations are always written."""
 
     def build(self) -> MetricsWriter:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from rtx_core import Command, Interval, Length, hookimpl
+from rtx_core.arguments import add_pipeline
 
 if TYPE_CHECKING:
     import argparse
@@ -35,16 +36,8 @@ class Plan(Command):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """PIPELINE."""
-        parser.add_argument("pipeline", type=Path, metavar="PIPELINE", help="the TOML file")
-        parser.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            dest="sets",
-            metavar="KEY=VALUE",
-            help="another value for one key; may repeat",
-        )
+        """PIPELINE and ``--json``."""
+        add_pipeline(parser)
         parser.add_argument("--json", action="store_true", help="print it for a program to read")
 
     @classmethod

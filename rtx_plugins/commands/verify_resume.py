@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from rtx_core import Command, InputError, RunError, hookimpl
+from rtx_core.arguments import add_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,10 +37,9 @@ class VerifyResume(Command):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         """PIPELINE, and how many steps before and after the kill."""
-        parser.add_argument("pipeline", type=Path, metavar="PIPELINE", help="the TOML file")
+        add_pipeline(parser)
         parser.add_argument("--steps", type=int, default=5, metavar="N", help="steps before the kill (default 5)")
         parser.add_argument("--more", type=int, default=5, metavar="M", help="steps after it (default 5)")
-        parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
 
     @classmethod
     def main(cls, arguments: argparse.Namespace, registry: Registry) -> int:
@@ -117,7 +117,7 @@ def _said(process: subprocess.Popen[bytes]) -> str:
 
 
 def _forget_after(first: Path) -> None:
-    """Between the checkpoint and the kill a fast run gets further; the resume has to start from the first all the same."""
+    """Between checkpoint and kill a fast run gets further; the resume has to start from the first all the same."""
     from rtx_core import checkpoint
 
     checkpoint.set_aside(first.parent, checkpoint.step_of(first))

@@ -1,7 +1,7 @@
 """Training throughput and peak memory against transformers' Trainer, on the CPU in float32.
 
-Each measurement is a process of its own; the sides take turns. Tokens are real ones: padding doesn't count. Before that,
-without dropout, the losses of the first steps must agree.
+Each measurement is a process of its own; the sides take turns. Tokens are real ones: padding doesn't count. Before
+that, without dropout, the losses of the first steps must agree.
 """
 
 import argparse
@@ -91,7 +91,7 @@ max_norm = {CLIP}
 
 
 def trainer(arguments: argparse.Namespace) -> tuple[list, list]:
-    """transformers' Trainer at its fastest: fused AdamW, no logging in between, padding to the longest of a batch."""
+    """Transformers' Trainer at its fastest: fused AdamW, no logging in between, padding to the longest of a batch."""
     import torch
     import transformers
 

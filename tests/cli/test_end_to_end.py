@@ -124,10 +124,12 @@ def test_perplexity_is_the_exponential_of_the_loss(repeated):
 @pytest.mark.nightly
 def test_pretrain_mlm_leaves_the_unigram_model_behind(rtx, tmp_path):
     """On held-out chapters the loss falls from ln 8000 = 8.99 to at least 0.3 below the best unigram model's."""
-    assert rtx("run", PIPELINES / "pretrain_mlm.toml", "--output", tmp_path / "run", "--quiet").status == 0
+    run = ("run", PIPELINES / "pretrain_mlm.toml", "--output", tmp_path / "run", "--quiet")
+    assert rtx(*run, "--set", "training.eval_at_start=true").status == 0
     losses = [row["eval/loss"] for row in evaluations(tmp_path / "run")]
     unigram = unigram_loss(PIPELINES / "pretrain_mlm.toml")
-    print(f"held-out loss after each evaluation {losses}; best unigram model {unigram:.3f}")
+    print(f"held-out loss {', '.join(f'{loss:.3f}' for loss in losses)}; best unigram model {unigram:.3f}")
+    assert losses[0] == pytest.approx(math.log(8000), abs=0.1)
     assert losses[-1] < unigram - 0.3
 
 
@@ -230,6 +232,28 @@ def test_a_callback_that_cannot_work_is_one_line_before_the_first_step(rtx, fold
     assert (record(run)["status"], record(run)["why"]) == ("failed", line)
     assert [row for file in run.glob("metrics.jsonl") for row in file.read_text().splitlines()] == []
     assert list((run / "checkpoints").glob("*")) == []
+
+
+def test_an_optimizer_whose_state_is_no_data_is_one_line_before_the_first_step(rtx, folder, plugin):
+    """A lambda among the settings of its groups is found at once, not at the first checkpoint."""
+    odd = plugin(
+        "import attrs\n"
+        "from rtx_core import Optimizer, hookimpl\n"
+        "@attrs.frozen(kw_only=True)\n"
+        "class Odd(Optimizer):\n"
+        "    def build(self, groups):\n"
+        "        import torch\n"
+        "        return torch.optim.SGD([{**group.options(), 'later': lambda: 0} for group in groups])\n"
+        "@hookimpl\n"
+        "def optimizer():\n"
+        "    return {'odd': Odd}\n"
+    )
+    sets = ("--set", "optimizer.type=odd", "--set", "optimizer.lr=0.1")
+    done = rtx("run", "colours.toml", *sets, "--plugin", odd, "--quiet")
+    assert (done.status, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert all(part in line for part in ("optimizer", "later", "function")), line
+    assert list((folder / "runs" / "colours" / "checkpoints").glob("*")) == []
 
 
 def test_a_run_can_start_again_once_the_callback_is_gone(rtx, folder, with_callbacks):

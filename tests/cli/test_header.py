@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
-from rtx_core.header import duration, number, parameter_counts, replacements, shown, summary
+from rtx_core import Source
+from rtx_core.header import duration, number, parameter_counts, replacements, shown, summary, weights_line
 from rtx_core.model import Model
 from rtx_core.registry import Chosen
+from rtx_core.weights import LoadReport
 
 
 def chosen(name, replaces=None):
@@ -43,6 +45,16 @@ def test_parameters_are_counted_once_and_by_place():
     head.decoder.weight = backbone.table.weight
     counts = parameter_counts(Model(backbone, head, []))
     assert counts == {"encoder": 40, "pooler": 20, "head": 10}
+
+
+def test_first_weights_are_told_by_where_they_are_from(tmp_path, monkeypatch):
+    """The source as a person writes it; of many names the first six."""
+    monkeypatch.chdir(tmp_path)
+    report = LoadReport(loaded=("a",) * 1200, new=(), unused=tuple("abcdefgh"))
+    folder = Source("folder", str(tmp_path / "models/bert"))
+    assert weights_line(folder, report) == "1,200 tensors from models/bert, 0 new, 8 unused (a, b, c, d, e, f, …)"
+    report = LoadReport(loaded=("a",), new=("c.bias",), unused=())
+    assert weights_line(Source("run", "first"), report) == "1 tensor from run:first, 1 new (c.bias), 0 unused"
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ files = ["my.csv"]
 type = "wordpiece"
 [architecture]
 type = "bert"
-preset = "tiny"
 [optimizer]
 lr = 5e-4
 [training]
@@ -128,33 +127,83 @@ def test_every_kind_has_a_hook():
 
 # --- samples ----------------------------------------------------------------------------------------------------------
 
+TABLE_OF = {"callback": "[callbacks.{}]", "metric": "[metrics.{}]"}
+"""The table that turns a part on, where it isn't that of its kind with a ``type``."""
+ON_TOP = 'extends = ["base.toml"]\n'
+
 
 @pytest.mark.parametrize("block", [block for block in blocks("python") if is_plugin_file(block)], ids=str)
-def test_a_sample_of_a_plugin_can_be_loaded(block, tmp_path):
-    """A block that imports rtx_core and marks a hook is a whole file for ``--plugin``."""
+def test_a_plugin_in_the_docs_works_in_a_run(block, rtx, tmp_path):
+    """A block that imports rtx_core and marks a hook is a whole file for ``--plugin``, and its part takes 3 steps."""
     (tmp_path / "sample.py").write_text(block.text, encoding="utf-8")
-    registry = Registry.discover([tmp_path / "sample.py"])
-    offered = [entry for entry in registry.entries if entry.file is not None]
+    offered = [entry for entry in Registry.discover([tmp_path / "sample.py"]).entries if entry.file is not None]
     assert offered
-    for entry in offered:
-        assert issubclass(registry.find(entry.kind, entry.name).component, KINDS[entry.kind])
+    tables = [TABLE_OF.get(part.kind, f'[{part.kind}]\ntype = "{{}}"').format(part.name) for part in offered]
+    (tmp_path / "base.toml").write_text(BASE)
+    (tmp_path / "sample.toml").write_text(ON_TOP + "\n".join(tables) + "\n")
+    small = ("--set", "architecture.preset=tiny", "--steps", 3, "--quiet")
+    assert rtx("run", "sample.toml", "--plugin", "sample.py", *small) == (0, "", "")
+    used = json.loads((tmp_path / "runs" / "sample-smoke" / "run.json").read_text())["components"].values()
+    assert {f"{part.kind}.{part.name}" for part in offered} <= {
+        part["component"] for part in used if part["distribution"] == "sample.py"
+    }
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
-def test_a_sample_of_toml_passes_check(block, rtx, tmp_path):
-    """A whole pipeline by itself, single tables on top of one; with the page's plugin files, if it has some."""
+def test_toml_in_the_docs_passes_check(block, rtx, tmp_path, monkeypatch):
+    """A whole pipeline by itself, single tables on top of one, where the files and packages of the page are there."""
     tables = tomli.loads(block.text)
     if "project" in tables or "build-system" in tables:
         return  # a package's pyproject.toml; that it is TOML is all that can be said
-    (tmp_path / "base.toml").write_text(BASE)
-    whole = "task" in tables
-    (tmp_path / "sample.toml").write_text(block.text if whole else f'extends = ["base.toml"]\n{block.text}')
-    plugins = []
-    for number, other in enumerate(blocks("python")):
-        if other.page == block.page and is_plugin_file(other):
-            (tmp_path / f"plugin_{number}.py").write_text(other.text)
-            plugins += ["--plugin", tmp_path / f"plugin_{number}.py"]
+    alone = "task" in tables
+    (tmp_path / "sample.toml").write_text(block.text if alone or "extends" in tables else ON_TOP + block.text)
+    for name in () if alone else tables.get("extends", ["base.toml"]):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(BASE.replace("my.csv", str(tmp_path / "my.csv")))
+    make_files(tables, tmp_path)
+    monkeypatch.syspath_prepend(install_packages(block.page, tmp_path / "site"))
+    plugins = write_plugins(block.page, tmp_path)
     assert rtx("check", "sample.toml", *plugins)[::2] == (0, "")
+
+
+def make_files(tables, folder):
+    """The data and the folder of weights that a sample names."""
+    data = tables.get("data", {})
+    for table in (data, *(table for table in data.values() if isinstance(table, dict))):
+        for name in table.get("files", ()):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes((folder / "my.csv").read_bytes())
+    source = tables.get("architecture", {}).get("from_pretrained", "run:")
+    if not source.startswith(("run:", "hub:")):
+        (folder / source).mkdir(parents=True)
+        (folder / source / "config.json").write_text('{"model_type": "bert"}')
+        (folder / source / "vocab.txt").touch()
+        (folder / source / "model.safetensors").touch()  # check sees that it is there
+
+
+def install_packages(page, site):
+    """A folder for the path in which every pyproject.toml of a page has been installed, as far as metadata go."""
+    site.mkdir()
+    for block in blocks("toml"):
+        project = tomli.loads(block.text).get("project")
+        if block.page == page and project is not None:
+            info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+            info.mkdir()
+            head = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+            (info / "METADATA").write_text(head)
+            points = project["entry-points"]["rtx.v1"]
+            lines = "".join(f"{name} = {module}\n" for name, module in points.items())
+            (info / "entry_points.txt").write_text(f"[rtx.v1]\n{lines}")
+    return site
+
+
+def write_plugins(page, folder):
+    """``--plugin FILE`` for every plugin file on a page."""
+    options = []
+    for number, block in enumerate(block for block in blocks("python") if block.page == page and is_plugin_file(block)):
+        (folder / f"plugin_{number}.py").write_text(block.text)
+        options += ["--plugin", folder / f"plugin_{number}.py"]
+    return options
 
 
 def commands():

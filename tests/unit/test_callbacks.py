@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rtx_core import Horizon, InputError, Run
+from rtx_core.config.pipeline import evaluated
 from rtx_core.console import Console
 from rtx_core.registry import PartHooks
 from rtx_plugins.callbacks.amp import Amp
@@ -23,15 +24,12 @@ NAN = math.nan
 
 @pytest.fixture
 def make_run(tmp_path):
-    """A run of two parameters in two groups, on a device and with evaluation sets of the test's choice."""
+    """A run of two parameters in two groups, on a device of the test's choice."""
 
-    def make(*, monitor="eval/loss", direction="min", device="cpu", sets=("",)):
+    def make(*, monitor="eval/loss", direction="min", device="cpu"):
         model = torch.nn.ParameterList([torch.zeros(1), torch.zeros(1), torch.zeros(1)])
         return Run(
-            pipeline=SimpleNamespace(
-                data=SimpleNamespace(eval=dict.fromkeys(sets)),
-                metrics={"accuracy": Accuracy(), "f1": F1(average="none")},
-            ),
+            pipeline=SimpleNamespace(evaluated=evaluated({"accuracy": Accuracy(), "f1": F1(average="none")}, [""])),
             folder=tmp_path,
             model=model,
             optimizer=torch.optim.SGD([{"params": [model[0]]}, {"params": [model[1]]}], lr=1.0),
@@ -223,7 +221,7 @@ def test_small_gains_are_no_improvement(make_run):
 
 def test_other_sets_are_passed_by(make_run):
     """An evaluation that doesn't hold the monitored value neither improves nor counts."""
-    run = make_run(monitor="eval/clean/loss", sets=("clean", "noisy"))
+    run = make_run(monitor="eval/clean/loss")
     part = EarlyStopping(patience=1).build()
     hooks = hooks_of(part, run)
     hooks.on_run_start(run=run)
@@ -253,12 +251,6 @@ def test_without_an_evaluation_there_is_nothing_to_stop_by(make_run):
     """Where nothing is evaluated it is refused with what to add."""
     with pytest.raises(InputError, match=r"nothing is evaluated; add \[data\.eval\]"):
         evaluate(EarlyStopping().build(), make_run(monitor=None), [])
-
-
-def test_a_set_that_is_split_off_has_the_plain_name(make_run):
-    """Without ``[data.eval]`` the evaluation of a split is ``eval``, also for a monitor of its own."""
-    run = make_run(sets=())
-    assert evaluate(EarlyStopping(patience=1, monitor="eval/accuracy").build(), run, [0.1, 0.2]) is None
 
 
 @pytest.mark.parametrize("settings", [{"patience": 0}, {"min_delta": -0.1}])

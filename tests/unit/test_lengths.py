@@ -75,9 +75,12 @@ def test_a_fraction_of_a_step_is_rounded_up(text, steps):
 
 def test_rounding_up_is_exact():
     """0.1 × 30 is 3 steps, not the 4 that binary fractions would give."""
-    assert Horizon(total=30, run_total=30, steps_per_epoch=30, samples_per_epoch=30, tokens_per_epoch=1).steps(
-        "0.1 epochs"
-    ) == 3
+    assert (
+        Horizon(total=30, run_total=30, steps_per_epoch=30, samples_per_epoch=30, tokens_per_epoch=1).steps(
+            "0.1 epochs"
+        )
+        == 3
+    )
 
 
 def test_an_interval_of_half_an_epoch_meets_every_epochs_end():

@@ -138,7 +138,7 @@ def test_a_misspelt_hook_is_refused():
         def on_step_edn(self, run):
             pass
 
-    with pytest.raises(PluginError, match="callback.a: method on_step_edn is no hook; did you mean \"on_step_end\"?"):
+    with pytest.raises(PluginError, match='callback.a: method on_step_edn is no hook; did you mean "on_step_end"?'):
         hooks_of(a=Misspelt())
 
 

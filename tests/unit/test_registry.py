@@ -68,7 +68,9 @@ def test_two_others_need_a_choice(install):
     install("acme-one", LINEAR, "scheduler.linear")
     install("beta-two", LINEAR, "scheduler.linear")
     registry = Registry.discover()
-    with pytest.raises(PluginError, match='acme-one and by beta-two(?s:.*)prefer = { "scheduler.linear" = "acme-one" }'):
+    with pytest.raises(
+        PluginError, match='acme-one and by beta-two(?s:.*)prefer = { "scheduler.linear" = "acme-one" }'
+    ):
         registry.find("scheduler", "linear")
     settled = registry.configured(PluginSettings(prefer={"scheduler.linear": "beta-two"}))
     assert settled.find("scheduler", "linear").distribution == "beta-two"
@@ -90,7 +92,9 @@ def test_finding_one_part_runs_no_other_package(install):
     registry.find("scheduler", "linear")
     assert "broken" in registry.names("scheduler")
     assert module not in sys.modules
-    with pytest.raises(PluginError, match="broken-one 1.2 can't be imported: module broken_one: RuntimeError: no licence"):
+    with pytest.raises(
+        PluginError, match="broken-one 1.2 can't be imported: module broken_one: RuntimeError: no licence"
+    ):
         registry.find("scheduler", "broken")
 
 
@@ -113,7 +117,10 @@ def test_a_misspelt_name_gets_a_suggestion():
     ("code", "message"),
     [
         ("x = 1", "offers nothing as scheduler"),
-        ("from rtx_core import hookimpl\n@hookimpl\ndef scheduler():\n    return {'acme': dict}", "no attrs class derived"),
+        (
+            "from rtx_core import hookimpl\n@hookimpl\ndef scheduler():\n    return {'acme': dict}",
+            "no attrs class derived",
+        ),
         ("from rtx_core import hookimpl\n@hookimpl\ndef schedular():\n    return {}", "unknown hook 'schedular'"),
     ],
 )
@@ -146,7 +153,11 @@ def test_a_file_wins_over_everything_installed(install, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("def", "can't be loaded: SyntaxError"), ("1/0", "ZeroDivisionError"), ("x = 1", "no function marked @rtx_core.hookimpl")],
+    [
+        ("def", "can't be loaded: SyntaxError"),
+        ("1/0", "ZeroDivisionError"),
+        ("x = 1", "no function marked @rtx_core.hookimpl"),
+    ],
 )
 def test_a_bad_file_is_one_line(tmp_path, text, message):
     """A plugin file that can't be used says why."""

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from rtx_core import InputError, LoadRules, RunError, Source, weights
-from rtx_core.weights import LoadContext, LoadReport, load, load_exactly, source_folder, write_durably, write_model
+from rtx_core.weights import LoadContext, LoadReport, load, load_exactly, source_folder, write_model
 
 BACKBONE = {
     "base.word_embeddings.weight": (6, 4),
@@ -156,6 +156,15 @@ def test_what_the_backbone_leaves_unused_is_refused(tmp_path, model, name):
     assert load(tmp_path, model, rules(allow_unused=("*layer.1.*", "base.adapter.*"))).unused == (name,)
 
 
+@pytest.mark.parametrize("pattern", ["base.layer.1.*", "layer.1.*"], ids=["public name", "the file's"])
+def test_a_rule_for_unused_tensors_knows_the_prefix(tmp_path, model, pattern):
+    """A pattern is of public names, also where the file leaves the prefix out; the file's own names fit too."""
+    values = {name.removeprefix("base."): value for name, value in tensors(BACKBONE).items()}
+    saved(tmp_path, values | {"layer.1.dense.weight": torch.ones(4, 4)})
+    assert_refused(tmp_path, blank(BACKBONE | HEAD), r"layer\.1\.dense\.weight.*allow_unused")
+    assert load(tmp_path, model, rules(allow_unused=(pattern,))).unused == ("layer.1.dense.weight",)
+
+
 def test_what_the_backbone_lacks_is_refused(tmp_path, model):
     """Few of the missing tensors are named, all are counted, and ``allow_new`` permits them."""
     values = tensors(BACKBONE | HEAD)
@@ -276,6 +285,14 @@ def test_pickled_weights_are_refused(tmp_path, model, name):
     assert_refused(tmp_path, model, rf"{name}.*can run code.*save_pretrained")
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "model-00002-of-00003.safetensors"])
+def test_a_pointer_of_git_lfs_is_refused(tmp_path, model, name):
+    """A clone without Git LFS has a few lines of text in place of the file, or of a shard; the line says so."""
+    (tmp_path / weights.INDEX).write_text("{}")
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    assert_refused(tmp_path, model, rf"Git LFS's pointer to {name}")
+
+
 def test_a_folder_without_weights_is_refused(tmp_path, model):
     """Nothing to load is one clear line."""
     assert_refused(tmp_path, model, r"has no model\.safetensors")
@@ -387,8 +404,6 @@ def test_a_failing_disk_is_one_line(tmp_path):
     """A folder that isn't there stands for a disk that fails: a run's error that names the file."""
     with pytest.raises(RunError, match=r"gone/model\.safetensors can't be written"):
         write_model(tmp_path / "gone", tensors(HEAD), {})
-    with pytest.raises(RunError, match=r"gone/text can't be written: No such file"):
-        write_durably(tmp_path / "gone" / "text", b"")
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

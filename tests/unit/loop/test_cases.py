@@ -181,8 +181,11 @@ def test_early_stopping_waits_for_its_patience(train):
     outcome = train(
         texts(0, 1),
         evaluation=texts(0, 1),
-        extra='[metrics.script]\nvalues = ["0.5", "0.6", "0.7", "0.8", "0.9"]\n[callbacks.early_stopping]\npatience = 3\n',
-        sets=["training.duration=9 epochs", "training.monitor=eval/script"],
+        extra='[metrics.script]\nvalues = ["0.5", "0.6", "0.7", "0.8", "0.9"]\n[callbacks.early_stopping]\n',
+        sets=[
+            *("training.duration=9 epochs", "training.monitor=eval/script"),
+            "callbacks.early_stopping.patience=3",
+        ],
     )
     assert outcome.record["status"] == "stopped_early"
     assert outcome.record["best"]["step"] == 1
