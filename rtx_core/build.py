@@ -224,9 +224,30 @@ def build_model(
         tied=model.tied_names(),
         rules=architecture.load,
     )
-    report = weights.load(weights.source_folder(source, working_directory), parameters, context)
+    folder = weights.source_folder(source, working_directory)
+    _refuse_other_numbers(folder, prepared.tokenizer)
+    report = weights.load(folder, parameters, context)
     initialize(model, report.new, pipeline.run.seed)
     return model, report
+
+
+def _refuse_other_numbers(folder: Path, tokenizer: tokenizers.Tokenizer) -> None:
+    """A token table is of use only with the numbers that its rows were trained for.
+
+    :raises InputError: the folder has a tokenizer that gives a token another number than ours does.
+    """
+    import tokenizers
+
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return  # then there is nothing to compare with
+    ours = tokenizer.get_vocab()
+    for token, number in tokenizers.Tokenizer.from_file(str(file)).get_vocab().items():
+        if ours.get(token, number) != number:
+            raise InputError(
+                f'tokenizer: "{token}" has number {ours[token]}, but {number} in {file}, which the weights were '
+                "trained with; leave [tokenizer] out to take theirs"
+            )
 
 
 def _backbone_names(model: Model) -> set[str]:

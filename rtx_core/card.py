@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rtx_core.build import Training
+    from rtx_core.components import Outputs
 
 
 def model_card(training: Training, record: Mapping[str, Any]) -> str:
@@ -42,7 +43,16 @@ def model_card(training: Training, record: Mapping[str, Any]) -> str:
         "## Limits",
         f"- texts are cut at {prepared.max_length} tokens",
         *([f"- it knows these labels and no other: {', '.join(labels)}"] if labels else []),
+        *_units(prepared.outputs),
         "- it was measured on the data above alone",
         "",
     ]
     return "\n".join(lines)
+
+
+def _units(outputs: Outputs) -> Iterator[str]:
+    """How what ``transformers`` gives becomes what the data had: rtx turns it back itself."""
+    if outputs.center is None or outputs.scale is None:
+        return
+    for number, (center, scale) in enumerate(zip(outputs.center, outputs.scale, strict=True)):
+        yield f"- output {number} is standardised: the value is {scale!r} × the logit + {center!r}"

@@ -33,6 +33,10 @@ InputPath = NewType("InputPath", Path)
 Direction = Literal["max", "min"]
 """Which way a metric gets better."""
 
+TargetKind = Literal["class", "labels", "values"]
+"""What targets are: ``class``, a number of a class each, int64 ``[N]``, negative where it is ignored; ``labels``, a 0 or
+1 for each of K labels, float32 ``[N, K]``; ``values``, K numbers, float32 ``[N, K]``. NaN is an ignored entry."""
+
 
 @attrs.frozen(kw_only=True)
 class Component:
@@ -331,6 +335,10 @@ class Outputs:
     """Names of the classes, in order; None where the outputs have no names."""
     counts: tuple[int, ...] | None = None
     """How often each label occurs in the training data."""
+    center: tuple[float, ...] | None = None
+    """What the task takes from each of K numbers before it is learnt; None where targets are learnt as they are."""
+    scale: tuple[float, ...] | None = None
+    """What it divides them by after that."""
 
 
 @attrs.frozen(kw_only=True)
@@ -341,6 +349,8 @@ class Loss(Component):
     whole_step: ClassVar[bool] = False
     """True for a loss over pairs in the batch: it sees all features of the step at once, by cached gradients
     (Gao et al. 2021, arXiv:2101.06983)."""
+    target_kinds: ClassVar[tuple[TargetKind, ...]] = ()
+    """Targets that it can learn from; a task with others is refused by ``check``. Empty: not said, so not checked."""
 
     def build(self, outputs: Outputs) -> LossPart:
         """The part that computes it."""
@@ -393,6 +403,8 @@ class Metric(Component):
     """A figure of an evaluation, logged as ``eval/NAME``."""
 
     kind: ClassVar[str] = "metric"
+    target_kinds: ClassVar[tuple[TargetKind, ...]] = ()
+    """Targets that it can count; a task with others is refused by ``check``. Empty: not said, so not checked."""
 
     def names(self) -> Mapping[str, Direction | None]:
         """Every name that ``compute`` gives, and which way it gets better (None: it can't be the monitor)."""
@@ -439,6 +451,9 @@ class TaskPart(Protocol):
     # prepare(sample, seed) -> Sample is optional: what chance does to a sample in an epoch (masking), a pure function
     # of the two. A task without it learns each sample as it is.
 
+    # measured(targets) -> targets is optional: what metrics are given as targets, where those that are learnt are in
+    # another unit (standardised). Without it they are given those of the samples.
+
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """What metrics are given as predictions, from logits ``[N, K]``."""
         ...
@@ -461,6 +476,8 @@ class Task(Component):
     default_loss: ClassVar[str]
     default_head: ClassVar[str]
     default_metrics: ClassVar[tuple[str, ...]] = ()
+    target_kind: ClassVar[TargetKind | None] = None
+    """What its targets are, so that ``check`` can tell whether loss and metrics fit; None: not said."""
 
     max_length: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(2)))
     """Tokens kept of each sequence, special tokens included; None takes what the architecture can."""

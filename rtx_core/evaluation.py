@@ -58,6 +58,7 @@ def _values(training: Training, store: SampleStore) -> dict[str, Any]:
     parts = training.metrics.values()
     for part in parts:
         part.reset()
+    measured = getattr(prepared.task, "measured", _as_they_are)
     total, weight = torch.zeros((), dtype=torch.float64), 0.0
     batches = evaluation_batches(store, prepared.task, size, seed=run.pipeline.run.seed)
     for number, host_batch in enumerate(batches):
@@ -68,8 +69,9 @@ def _values(training: Training, store: SampleStore) -> dict[str, Any]:
         features = training.model.features(batch)
         total += summed_loss(training.model, loss, features, batch.targets).double().cpu()
         predictions = prepared.task.predictions(training.model.project(features))
+        targets, counted = measured(batch.targets), _counted(batch.targets)
         for part in parts:
-            part.update(predictions, batch.targets, _counted(batch.targets))
+            part.update(predictions, targets, counted)
     _sum_over_processes(training)
     summed, weight = run.strategy.sum(float(total), weight)
     values: dict[str, Any] = {"loss": summed / weight if weight else float("nan")}
@@ -78,8 +80,15 @@ def _values(training: Training, store: SampleStore) -> dict[str, Any]:
     return values
 
 
+def _as_they_are(targets: torch.Tensor) -> torch.Tensor:
+    return targets
+
+
 def _counted(targets: torch.Tensor) -> torch.Tensor:
-    """1 for each target that counts, 0 for one that is ignored (a negative class), ``[N]``."""
+    """1 for each target that counts, 0 for one that is ignored (a negative class), ``[N]``.
+
+    Of a row of numbers each may be ignored alone (NaN), which metrics see themselves.
+    """
     if targets.dtype.is_floating_point:
         return torch.ones(len(targets), device=targets.device)
     return (targets.reshape(len(targets), -1) >= 0).all(1).float()

@@ -18,7 +18,7 @@ from rtx_core.order import cut_by_length
 from rtx_core.samples import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     import tokenizers
@@ -74,8 +74,7 @@ def load(folder: Path, registry: Registry) -> Trained:
         raise InputError(f"{folder} has no kept model yet (status: {record.get('status')}); finish the run first")
     parts = load_parts(run.resolved, registry=registry)
     tokenizer = _tokenizer(run.model)
-    labels = record["labels"]
-    outputs = Outputs(size=record["outputs"], labels=None if labels is None else tuple(labels))
+    outputs = _outputs(record["outputs"])
     model = make_model(
         parts.architecture,
         parts.head,
@@ -97,6 +96,11 @@ def load(folder: Path, registry: Registry) -> Trained:
         model=model,
         outputs=outputs,
     )
+
+
+def _outputs(record: Mapping[str, Any]) -> Outputs:
+    """The outputs as run.json has them; JSON has lists where they have tuples."""
+    return Outputs(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
 
 
 def _tokenizer(folder: Path) -> tokenizers.Tokenizer:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from rtx_core.components import Architecture, Data, Direction, Metric, Task
+    from rtx_core.components import Architecture, Data, Direction, Loss, Metric, Task
     from rtx_core.config.pipeline import DataSettings
     from rtx_core.config.tree import Keys
 
@@ -59,6 +59,19 @@ def split_rules(data: DataSettings) -> Iterator[tuple[Keys, str]]:
         yield ("data", "split"), f"takes {split.eval} and {split.test} of the records, which leaves none to train on"
     if not split.eval and not split.test:
         yield ("data", "split"), "takes nothing; give eval or test a share, as split = { eval = 0.1 }"
+
+
+_TARGETS = {"class": "one class each", "labels": "any number of labels each", "values": "numbers"}
+"""The kinds of targets in words."""
+
+
+def target_rules(task: Task, parts: Mapping[Keys, Loss | Metric]) -> Iterator[tuple[Keys, str]]:
+    """Losses and metrics, by their tables, for targets of another kind than the task's."""
+    kind = task.target_kind
+    for keys, part in parts.items():
+        if kind is not None and part.target_kinds and kind not in part.target_kinds:
+            wanted = " or ".join(_TARGETS[other] for other in part.target_kinds)
+            yield keys, f"takes targets that are {wanted}; this task's are {_TARGETS[kind]}"
 
 
 def metric_rules(metrics: Mapping[str, Metric]) -> Iterator[tuple[Keys, str]]:

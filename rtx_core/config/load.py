@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from rtx_core.components import Architecture, Command, Component, Head, Task
+from rtx_core.components import Architecture, Command, Component, Head, Loss, Metric, Task
 from rtx_core.config import checks
 from rtx_core.config.architecture_table import architecture
 from rtx_core.config.data_table import data_settings, eval_names
@@ -319,6 +319,8 @@ class _Assembly:
             self._report(checks.split_rules(data))
         if "task" in self._parts and "architecture" in self._parts:
             self._report(checks.length_rules(self._parts["task"], self._parts["architecture"]))
+        if "task" in self._parts:
+            self._report(checks.target_rules(self._parts["task"], self._measures()))
         if training is not None:
             self._report(checks.training_rules(training))
             if "scheduler" in self._parts:
@@ -329,6 +331,12 @@ class _Assembly:
             written, sets = self._tree.find(("training", "monitor")), eval_names(self._tree, data)
             if written is not None and written.text is not None and sets is not None:
                 self._report(checks.monitor_rules(written.text, evaluated(metrics, sets)))
+
+    def _measures(self) -> dict[Keys, Loss | Metric]:
+        """The loss and the metrics that are on, as far as they are valid, by their tables."""
+        loss, metrics = self._parts.get("loss"), self._parts.get("metrics") or {}
+        named: dict[Keys, Loss | Metric] = {("metrics", name): metric for name, metric in metrics.items()}
+        return named if loss is None else {("loss",): loss, **named}
 
     # --- the result ---------------------------------------------------------------------------------------------------
 

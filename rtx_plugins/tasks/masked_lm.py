@@ -36,6 +36,7 @@ class MaskedLm(Task):
     default_loss: ClassVar[str] = "cross_entropy"
     default_head: ClassVar[str] = "linear"
     default_metrics: ClassVar[tuple[str, ...]] = ("perplexity",)
+    target_kind: ClassVar[TargetKind | None] = "class"
 
     text: str = "text"
     """The column of the text."""

@@ -42,6 +42,7 @@ class TokenClassification(Task):
     default_loss: ClassVar[str] = "cross_entropy"
     default_head: ClassVar[str] = "linear"
     default_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    target_kind: ClassVar[TargetKind | None] = "class"
 
     words: str = "words"
     """The column of the words, a list of texts."""

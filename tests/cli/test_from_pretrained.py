@@ -220,3 +220,13 @@ def test_the_way_out_for_other_labels_works(rtx, place):
     assert rtx("run", "job.toml").status == 0
     log = (place / "runs" / "job" / "log.txt").read_text(encoding="utf-8")
     assert ", 2 new (classifier.weight, classifier.bias), 2 unused (classifier.weight, classifier.bias)\n" in log
+
+
+def test_a_new_vocabulary_on_old_weights_is_refused(refused, place):
+    """The rows of a token table mean nothing under other numbers: a tokenizer trained in the run is caught."""
+    line = refused("tokenizer.type=wordpiece", "tokenizer.vocab_size=40")
+    assert re.fullmatch(
+        r'tokenizer: ".+" has number \d+, but \d+ in weights/tokenizer\.json, which the weights were trained with; '
+        r"leave \[tokenizer\] out to take theirs",
+        line,
+    )

@@ -1,7 +1,7 @@
-"""Starts runs as children of one process that has imported torch already: a fork takes milliseconds, an import seconds.
+"""Starts runs as children of a process that has imported torch already: a fork takes milliseconds, an import seconds.
 
-One JSON order a line on stdin, one answer a line on stdout. An order says what ``python -m rtx_core`` is to be given and
-what is to happen to it; see :func:`serve`. The nursery has one thread, so that a fork of it is a whole process.
+One JSON order a line on stdin, one answer a line on stdout. An order says what ``python -m rtx_core`` is given and what
+is to happen to it; see :func:`serve`. The nursery has one thread, so that a fork of it is a whole process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def warm_up() -> None:
     """Everything that takes long to import and does nothing by itself."""
     import safetensors.torch
     import tokenizers
-    import torch
+    import torch._dynamo  # any optimizer of torch's imports its compiler
+    import torch._inductor
 
     import rtx_core.runner
     import rtx_plugins.architectures.bert.model

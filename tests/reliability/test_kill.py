@@ -4,6 +4,7 @@ The run has everything that could lose something: dropout, a tokenizer trained i
 early stopping, a callback that scales the rate, and an outside optimizer with floats in its state.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ import random
 import signal
 import subprocess
 import sys
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import attrs
@@ -157,26 +158,28 @@ def without_clock(row):
     return {name: value for name, value in row.items() if name != "tokens_per_second"}
 
 
-@pytest.fixture
-def victims(nursery, tmp_path):
+@pytest.fixture(scope="module")
+def victims(nursery, tmp_path_factory):
     """Runs of one pipeline, each in a folder of its own: ``victims(seed)`` gives the next."""
+    home = tmp_path_factory.mktemp("killed")
     with NOVEL.open(encoding="utf-8") as novel:
         lines = list(islice((line for line in novel if line.strip()), 140))
-    (tmp_path / "train.txt").write_text("".join(lines[:100]))
-    (tmp_path / "eval.txt").write_text("".join(lines[100:]))
-    (tmp_path / "pipeline.toml").write_text(PIPELINE)
-    numbers = iter(range(1000))
+    (home / "train.txt").write_text("".join(lines[:100]))
+    (home / "eval.txt").write_text("".join(lines[100:]))
+    (home / "pipeline.toml").write_text(PIPELINE)
+    numbers = count(1)
 
     def next_one(seed):
-        return Victim(nursery, tmp_path, tmp_path / f"run-{next(numbers)}", seed)
+        return Victim(nursery, home, home / f"run-{next(numbers)}", seed)
 
     return next_one
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def straight(victims):
     """A run that nobody disturbs: what it left, and how long it took."""
 
+    @functools.cache
     def run(seed):
         victim = victims(seed)
         seconds = victim.finish()
