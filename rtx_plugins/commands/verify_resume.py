@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
+import json
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from rtx_core import Command, InputError, RunError, hookimpl
 from rtx_core.arguments import add_pipeline
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
     import torch
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
     from rtx_core.checkpoint import Checkpoint
     from rtx_core.registry import Registry
 
-_POLL_SECONDS = 0.01
+_PROBE = Path(__file__).with_name("verify_resume_probe.py")
+_MOST_SUSPECTS = 8
 
 
 @attrs.frozen(kw_only=True)
 class VerifyResume(Command):
-    """Run a pipeline twice, once straight and once killed and resumed, and compare every bit of the result.
+    """Run a pipeline straight, then again killed and resumed, and compare every bit of the result.
 
-    A component that keeps something outside its state is named.
+    A part that keeps what it doesn't save is named, with the attribute: carried over by force, it makes the runs equal.
     """
 
     @classmethod
@@ -43,134 +45,244 @@ class VerifyResume(Command):
 
     @classmethod
     def main(cls, arguments: argparse.Namespace, registry: Registry) -> int:
-        """0 where both runs end equal, 1 with one line for each part that differs."""
+        """0 where both runs end equal, 1 with a line for each part that lost something and for each difference."""
         from rtx_core import config
 
         if arguments.steps < 1 or arguments.more < 1:
             raise InputError("--steps and --more are at least 1")
         config.load(arguments.pipeline, sets=arguments.sets, registry=registry)
         with tempfile.TemporaryDirectory(prefix="rtx-verify-") as scratch:
-            differences = list(_compare(_Trial(arguments, Path(scratch))))
+            findings = _findings(_Trials(arguments, [file.path for file in registry.files], Path(scratch)))
+        for line in findings:
+            print(line)
+        if findings:
+            return 1
         total = arguments.steps + arguments.more
-        if not differences:
-            print(
-                f"{arguments.pipeline}: {arguments.steps} steps, kill, {arguments.more} more "
-                f"are equal to {total} steps, to the bit"
-            )
-            return 0
-        for part, what in differences:
-            print(f"{part}: {what}")
-        return 1
+        print(
+            f"{arguments.pipeline}: {arguments.steps} steps, kill and {arguments.more} more equal {total}, to the bit"
+        )
+        return 0
 
 
+def _findings(trials: _Trials) -> list[str]:
+    """What differs, after the parts whose fault it is; nothing where all is equal."""
+    straight, killed = trials.straight(), trials.killed()
+    resumed = trials.resumed(killed)
+    differences = list(_differences(straight, killed, resumed))
+    if not differences:
+        return []
+    lost = _lost(straight.words, killed.words, resumed.words)
+    culprits = list(_culprits(trials, straight, killed, lost))
+    if not culprits:
+        culprits = [
+            "no attribute of a part tells why: look for what is outside of them (random generators, files, time)"
+        ]
+    return culprits + differences
+
+
+# --- the runs ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
 class _Trial:
-    """The two runs, in processes of their own, as a person would start them."""
+    """A run's folder, and the folder of what the probe noted in it."""
 
-    def __init__(self, arguments: argparse.Namespace, scratch: Path) -> None:
-        self._arguments, self._scratch = arguments, scratch
-        self.total = arguments.steps + arguments.more
+    folder: Path
+    notes: Path
 
-    def straight(self) -> Checkpoint:
+    @property
+    def last(self) -> Checkpoint:
+        """The checkpoint of the last step."""
+        from rtx_core import checkpoint
+
+        return checkpoint.listing(self.folder / "checkpoints")[-1]
+
+    @property
+    def words(self) -> dict[str, dict[str, str]]:
+        """What each part held before the first step after the kill, by attribute."""
+        from rtx_plugins.commands.verify_resume_probe import notes_in
+
+        words: dict[str, dict[str, str]] = notes_in(self.notes).document("words")
+        return words
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Those of metrics.jsonl, without the speed."""
+        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [{k: v for k, v in json.loads(line).items() if k != "tokens_per_second"} for line in lines]
+
+
+class _Trials:
+    """Starts runs in processes of their own, as a person would."""
+
+    def __init__(self, arguments: argparse.Namespace, plugins: Sequence[Path], scratch: Path) -> None:
+        self.steps = arguments.steps
+        self._total = arguments.steps + arguments.more
+        self._arguments, self._plugins, self._scratch = arguments, plugins, scratch
+        self._count = 0
+
+    def straight(self) -> _Trial:
         """All steps in one go."""
-        folder = self._scratch / "straight"
-        self._finish(self._start(folder))
-        return _last(folder, self.total)
+        trial = self._next()
+        self._finish(trial)
+        if trial.last.step != self._total:
+            raise InputError(f"the run ends after step {trial.last.step}; --steps and --more may be that many together")
+        return trial
 
-    def interrupted(self) -> Checkpoint:
-        """Killed once the first checkpoint is there, then resumed from it."""
-        folder = self._scratch / "killed"
-        process = self._start(folder)
-        first = folder / "checkpoints" / f"step-{self._arguments.steps:08d}"
-        while not first.exists() and process.poll() is None:
-            time.sleep(_POLL_SECONDS)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        if not first.exists():
-            raise RunError(f"the run ended before step {self._arguments.steps}: {_said(process)}")
-        _forget_after(first)
-        self._finish(self._start(folder, "--resume"))
-        return _last(folder, self.total)
+    def killed(self) -> _Trial:
+        """SIGKILL in the step after the checkpoint."""
+        from rtx_plugins.commands.verify_resume_probe import KILL
 
-    def _start(self, folder: Path, *more: str) -> subprocess.Popen[bytes]:
-        sets = [
-            f"callbacks.checkpoint.every={self._arguments.steps} steps",
-            "callbacks.checkpoint.keep_last=1000000",
-            *self._arguments.sets,
-        ]
-        command: Sequence[str] = [
-            *(sys.executable, "-m", "rtx_core", "run", str(self._arguments.pipeline), "--output", str(folder)),
-            *("--steps", str(self.total), "--quiet", *more),
-            *(word for value in sets for word in ("--set", value)),
-            *(word for file in self._arguments.plugin for word in ("--plugin", str(file))),
-        ]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603 - our own command
+        trial = self._next()
+        (trial.notes / KILL).touch()
+        process = self._run(trial)
+        if process.returncode != -signal.SIGKILL:
+            raise RunError(f"a run of the comparison was not killed, but ended by itself: {process.stdout.strip()}")
+        return trial
 
-    @staticmethod
-    def _finish(process: subprocess.Popen[bytes]) -> None:
-        output, _ = process.communicate()
+    def resumed(self, killed: _Trial, carry: Sequence[tuple[str, str]] = (), source: _Trial | None = None) -> _Trial:
+        """Go on with a copy of a killed run.
+
+        :param carry: attributes (part, name) that the parts are given as ``source`` had them.
+        """
+        from rtx_plugins.commands.verify_resume_probe import CARRY
+
+        trial = self._next()
+        shutil.copytree(killed.folder, trial.folder)
+        if source is not None:
+            (trial.notes / CARRY).write_text(json.dumps({"notes": str(source.notes), "attributes": carry}))
+        self._finish(trial, "--resume")
+        return trial
+
+    def _next(self) -> _Trial:
+        self._count += 1
+        trial = _Trial(self._scratch / f"run-{self._count}", self._scratch / f"notes-{self._count}")
+        trial.notes.mkdir()
+        return trial
+
+    def _finish(self, trial: _Trial, *more: str) -> None:
+        process = self._run(trial, *more)
         if process.returncode:
-            raise RunError(f"a run of the comparison failed: {output.decode(errors='replace').strip()}")
+            raise RunError(f"a run of the comparison failed: {process.stdout.strip()}")
+
+    def _run(self, trial: _Trial, *more: str) -> subprocess.CompletedProcess[str]:
+        probe = "callbacks.verify_resume_probe"
+        sets = (*self._arguments.sets, f"{probe}.at={self.steps}", f"{probe}.path={trial.notes}")
+        command = [
+            *(sys.executable, "-m", "rtx_core", "run", str(self._arguments.pipeline), "--output", str(trial.folder)),
+            *("--steps", str(self._total), "--quiet", *more),
+            *(word for value in sets for word in ("--set", value)),
+            *(word for file in (*self._plugins, _PROBE) for word in ("--plugin", str(file))),
+        ]
+        return subprocess.run(  # noqa: S603 - our own command
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+        )
 
 
-def _said(process: subprocess.Popen[bytes]) -> str:
-    return process.stdout.read().decode(errors="replace").strip() if process.stdout else ""
+# --- what differs -----------------------------------------------------------------------------------------------------
 
 
-def _forget_after(first: Path) -> None:
-    """Between checkpoint and kill a fast run gets further; the resume has to start from the first all the same."""
-    from rtx_core import checkpoint
-
-    checkpoint.set_aside(first.parent, checkpoint.step_of(first))
-
-
-def _last(folder: Path, step: int) -> Checkpoint:
-    from rtx_core import checkpoint
-
-    found = checkpoint.listing(folder / "checkpoints")
-    if not found or found[-1].step != step:
-        raise RunError(f"the run has fewer than {step} steps; take smaller --steps and --more")
-    return found[-1]
-
-
-def _compare(trial: _Trial) -> Iterator[tuple[str, str]]:
-    """Each part whose state differs, and how."""
-    straight, killed = trial.straight(), trial.interrupted()
-    yield from _tensor_differences("model", straight.tensors("model"), killed.tensors("model"))
-    yield from _tensor_differences("optimizer", straight.tensors("optimizer"), killed.tensors("optimizer"))
-    one, other = straight.document("state"), killed.document("state")
-    if one["optimizer"] != other["optimizer"]:
-        yield "optimizer", "its numbers differ"
-    tensors = (straight.tensors("parts"), killed.tensors("parts"))
-    for part in sorted(one["parts"].keys() | other["parts"].keys()):
-        if one["parts"].get(part) != other["parts"].get(part):
-            yield part, "its state differs"
+def _differences(straight: _Trial, killed: _Trial, resumed: _Trial) -> Iterator[str]:
+    """Each part whose last state differs, and how; then what differs in metrics.jsonl."""
+    one, other = straight.last, resumed.last
+    for key in ("model", "optimizer"):
+        yield from _tensor_differences(key, one.tensors(key), other.tensors(key))
+    states = (one.document("state"), other.document("state"))
+    if states[0]["optimizer"] != states[1]["optimizer"]:
+        yield "optimizer: its numbers differ"
+    tensors = (one.tensors("parts"), other.tensors("parts"))
+    for part in sorted(states[0]["parts"].keys() | states[1]["parts"].keys()):
+        if states[0]["parts"].get(part) != states[1]["parts"].get(part):
+            yield f"{part}: its state differs"
         own = [{name: value for name, value in side.items() if name.split("/")[0] == part} for side in tensors]
         yield from _tensor_differences(part, *own)
-    if one["run"] != other["run"]:
-        yield "run", f"its counters differ: {one['run']} and {other['run']}"
+    runs = [state["run"] for state in states]
+    for name in runs[0].keys() - {"last_values"}:  # a row of metrics.jsonl, and compared with it
+        if runs[0][name] != runs[1][name]:
+            yield f"run: {name} is {runs[0][name]} in the straight run and {runs[1][name]} in the resumed one"
+    yield from _row_differences(straight.rows, killed.rows, resumed.rows)
 
 
-def _tensor_differences(
-    part: str, one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]
-) -> Iterator[tuple[str, str]]:
+def _tensor_differences(part: str, one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> Iterator[str]:
     if one.keys() != other.keys():
-        yield part, f"other tensors: {', '.join(sorted(one.keys() ^ other.keys())[:3])}"
+        yield f"{part}: other tensors: {', '.join(sorted(one.keys() ^ other.keys())[:3])}"
         return
     differing = [name for name in one if not _same_bits(one[name], other[name])]
     if differing:
-        yield part, f"{len(differing)} of {len(one)} tensors differ, {differing[0]} first"
+        yield f"{part}: {len(differing)} of {len(one)} tensors differ, {differing[0]} first"
 
 
-def _same_bits(one: Any, other: Any) -> bool:
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     import torch
 
-    return (
-        one.dtype == other.dtype
-        and one.shape == other.shape
-        and torch.equal(
-            one.contiguous().reshape(-1).view(torch.uint8), other.contiguous().reshape(-1).view(torch.uint8)
-        )
-    )
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(*(side.contiguous().flatten().view(torch.uint8) for side in (one, other)))
+
+
+def _row_differences(
+    straight: Sequence[Mapping[str, Any]], killed: Sequence[Mapping[str, Any]], resumed: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """The first difference of each column, but for those that differ without a kill (a clock's)."""
+    if [row["step"] for row in straight] != [row["step"] for row in resumed]:
+        yield "metrics.jsonl: it has rows of other steps"
+        return
+    said = {name for pair in zip(straight, killed, strict=False) for name in _unequal(*pair)}
+    for one, other in zip(straight, resumed, strict=True):
+        for name in _unequal(one, other):
+            if name not in said:
+                said.add(name)
+                yield f"metrics.jsonl: {name} of step {one['step']} is {one.get(name)} and {other.get(name)}"
+
+
+def _unequal(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
+
+
+# --- whose fault it is ------------------------------------------------------------------------------------------------
+
+_Words = dict[str, dict[str, str]]
+
+
+@attrs.frozen
+class _Lost:
+    """An attribute that a part didn't have back after the resume."""
+
+    part: str
+    name: str
+    before: str
+    after: str
+
+
+def _lost(straight: _Words, killed: _Words, resumed: _Words) -> list[_Lost]:
+    """Attributes that are equal in both runs before the kill and another afterwards."""
+    return [
+        _Lost(part, name, before, resumed.get(part, {}).get(name, "nothing"))
+        for part, words in straight.items()
+        for name, before in words.items()
+        if before == killed.get(part, {}).get(name) and before != resumed.get(part, {}).get(name)
+    ]
+
+
+def _culprits(trials: _Trials, straight: _Trial, killed: _Trial, lost: Sequence[_Lost]) -> Iterator[str]:
+    """Find out which part's attributes it were by carrying them over, one part at a time, then all."""
+    from rtx_plugins.commands.verify_resume_probe import notes_in, plain_values
+
+    values = plain_values(notes_in(straight.notes))
+    movable = [item for item in lost if item.name in values[item.part]]
+    parts = list(dict.fromkeys(item.part for item in movable))[:_MOST_SUSPECTS]
+    groups = [[item for item in movable if item.part == part] for part in parts]
+    for group in [*groups, movable] if len(groups) > 1 else groups:
+        resumed = trials.resumed(killed, [(item.part, item.name) for item in group], straight)
+        if not list(_differences(straight, killed, resumed)):
+            for item in group:
+                yield (
+                    f"{item.part} lost {item.name}: {item.before} before the kill, {item.after} after the resume; "
+                    "carried over, it makes the runs equal, so it belongs in state_dict()"
+                )
+            return
+    for item in lost:
+        yield f"{item.part} may have lost {item.name}: {item.before} before the kill, {item.after} after the resume"
 
 
 @hookimpl

@@ -5,6 +5,7 @@ It is no installed plugin: the command hands this file to its runs as ``--plugin
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 KILL = "kill"
 """A file of this name in the folder of notes: the process is to die."""
-CARRY = "carry"
-"""A link of this name: to the notes of a run of which attributes are carried over; beside it ``carry.txt`` names them."""
+CARRY = "carry.json"
+"""This file names attributes, and the notes of another run from which they are carried over."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +62,7 @@ class ProbePart:
 
     @hookimpl(wrapper=True)
     def compute_loss(self, run: Run) -> Generator[None, torch.Tensor, torch.Tensor]:
-        """Before the first forward pass after the step: whatever a resume restores is there, and nothing has gone on."""
+        """Before the first forward pass after the step: what a resume restores is there, and nothing has gone on."""
         if run.step >= self._at and not self._looked:
             self._looked = True
             self._carry(run)
@@ -75,10 +76,10 @@ class ProbePart:
             return
         from rtx_plugins.commands.part_attributes import attributes
 
-        values = plain_values(notes_in(self._notes / CARRY))
-        for line in (self._notes / f"{CARRY}.txt").read_text(encoding="utf-8").splitlines():
-            part, _, name = line.partition(" ")
-            attributes(run.parts[part])[name].put(values[line])
+        order = json.loads((self._notes / CARRY).read_bytes())
+        values = plain_values(notes_in(Path(order["notes"])))
+        for part, name in order["attributes"]:
+            attributes(run.parts[part])[name].put(values[part][name])
 
 
 def _note(run: Run, folder: Path) -> None:
@@ -87,14 +88,14 @@ def _note(run: Run, folder: Path) -> None:
     from rtx_plugins.commands.part_attributes import attributes
 
     words: dict[str, dict[str, str]] = {}
-    plain: dict[str, Any] = {}
+    plain: dict[str, dict[str, Any]] = {}
     tensors: dict[str, torch.Tensor] = {}
     for part, built in run.parts.items():
-        found = attributes(built)
-        words[part] = {name: attribute.told for name, attribute in found.items()}
-        for name, attribute in found.items():
+        words[part], plain[part] = {}, {}
+        for name, attribute in attributes(built).items():
+            words[part][name] = attribute.told
             try:
-                plain[f"{part} {name}"], own = state.encode(f"{part} {name}", attribute.plain)
+                plain[part][name], own = state.encode(f"{part} {name}", attribute.plain)
             except PluginError:
                 continue  # it can be compared, but not carried over
             tensors.update(own)
@@ -108,12 +109,15 @@ def notes_in(folder: Path) -> Checkpoint:
     return checkpoint.listing(folder)[-1]
 
 
-def plain_values(notes: Checkpoint) -> Mapping[str, Any]:
+def plain_values(notes: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
     """The values that can be carried over, by part and attribute."""
     from rtx_core import state
 
     tensors = {name: tensor.clone() for name, tensor in notes.tensors("plain").items()}
-    return {name: state.decode(tree, tensors) for name, tree in notes.document("plain").items()}
+    return {
+        part: {name: state.decode(tree, tensors) for name, tree in values.items()}
+        for part, values in notes.document("plain").items()
+    }
 
 
 @hookimpl

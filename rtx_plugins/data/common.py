@@ -1,4 +1,4 @@
-r"""What the readers of text files share: which files are meant, their lines, their columns, their fingerprint.
+r"""What the readers of files share: which files are meant, their lines, their columns, their fingerprint.
 
 A line ends at ``\n`` and nowhere else: U+2028, U+0085 and form feeds are content, which ``str.splitlines`` would lose.
 """
@@ -28,7 +28,9 @@ Row = tuple[int, Mapping[str, Any]]
 
 @attrs.frozen(kw_only=True)
 class FileData(Data):
-    """Records out of text files: UTF-8, with or without a byte order mark, gzipped where the name ends in ``.gz``."""
+    """Records out of files. Text is UTF-8, with or without a byte order mark, packed where the name ends in ``.gz`` or
+    ``.zst``.
+    """
 
     files: tuple[InputPath, ...] = attrs.field(validator=attrs.validators.min_len(1))
     """Files, or patterns like ``"corpus/**/*.txt"``, read in this order; the files that a pattern matches are read in
@@ -57,7 +59,7 @@ class FileData(Data):
         return itertools.islice(rows, self.limit)
 
     def fingerprint(self) -> str:
-        """Sha256 of the sha256 of each file's content: the same wherever the files lie, gzipped or not."""
+        """Sha256 of the sha256 of each file's content: the same wherever the files lie, packed or not."""
         total = hashlib.sha256()
         for file in self.paths():
             with opened(file) as stream:
@@ -112,17 +114,37 @@ def matches(pattern: Path) -> list[Path]:
     return found
 
 
+PACKED = (".gz", ".zst")
+"""Endings of names of files that are unpacked as they are read."""
+
+
 @contextmanager
 def opened(file: Path) -> Iterator[io.BufferedIOBase]:
-    """The file's bytes, unpacked where its name ends in ``.gz``.
+    """The file's bytes, unpacked where its name ends in ``.gz`` or ``.zst``.
 
     :raises DataError: it can't be opened, read or unpacked.
     """
     try:
-        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
-            yield stream
+        with file.open("rb") as stream, _unpacked(stream, file.suffix) as content:
+            yield content
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(file, None, f"can't be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _unpacked(stream: io.BufferedReader, suffix: str) -> io.BufferedIOBase:
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=stream)
+    if suffix == ".zst":
+        import pyarrow as pa
+
+        return io.BufferedReader(pa.CompressedInputStream(stream, "zstd"))
+    return stream
+
+
+def unpacked_name(file: Path) -> str:
+    """The file's name in lower case, without the ending of a packed one."""
+    name = file.name.lower()
+    return next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
 
 
 def lines(file: Path) -> Iterator[tuple[int, str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 
 from rtx_core import Data, DataError, hookimpl
-from rtx_plugins.data.common import FileData, Row, lines, quoted
+from rtx_plugins.data.common import FileData, Row, lines, quoted, unpacked_name
 
 _ONE_CHARACTER = attrs.validators.matches_re(r"[^\0\r\n]")
 _ONE_CHARACTER_OR_NONE = attrs.validators.matches_re(r"[^\0\r\n]?")
@@ -71,7 +71,7 @@ class Csv(FileData):
 
 
 def _tab_or_comma(file: Path) -> str:
-    return "\t" if file.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+    return "\t" if unpacked_name(file).endswith(".tsv") else ","
 
 
 def _explained(error: csv.Error) -> str:

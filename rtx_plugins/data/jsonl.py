@@ -14,7 +14,8 @@ import attrs
 from rtx_core import Data, DataError, hookimpl
 from rtx_plugins.data.common import FileData, Row, lines, quoted
 
-_JSON_WHITE_SPACE = " \t\r\n"
+WHITE_SPACE = " \t\r\n"
+"""What JSON allows between values."""
 
 
 @attrs.frozen(kw_only=True)
@@ -24,29 +25,44 @@ class Jsonl(FileData):
     def rows(self, file: Path) -> Iterator[Row]:
         """Strict JSON: no NaN, no Infinity, no key twice."""
         for number, text in lines(file):
-            if text.strip(_JSON_WHITE_SPACE):
+            if text.strip(WHITE_SPACE):
                 try:
                     yield number, _object(text)
                 except ValueError as error:
                     raise DataError(file, number, str(error)) from error
 
 
-def _object(text: str) -> dict[str, Any]:
-    """One line's object.
+def decoded(text: str) -> Any:
+    """One JSON value, strictly: no NaN, no Infinity, no key twice, no half of a character.
+
+    :raises json.JSONDecodeError: this is not JSON.
+    :raises ValueError: anything else is wrong; the message says what, in our words.
+    """
+    try:
+        value = DECODER.decode(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply to be read") from error
+    # Escapes can spell half a character, which no tokenizer takes; without such an escape there is nothing to look for.
+    if "\\ud" in text or "\\uD" in text:
+        _refuse_lone_surrogates(value)
+    return value
+
+
+def decoded_line(text: str) -> Any:
+    """The value of a line.
 
     :raises ValueError: what is wrong, in our words.
     """
     try:
-        value = _DECODER.decode(text)
+        return decoded(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"column {error.colno}: not JSON: {error.msg}; each line must be one whole object") from error
-    except RecursionError as error:
-        raise ValueError("nested too deeply to be read") from error
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = decoded_line(text)
     if not isinstance(value, dict):
         raise ValueError(f"expected an object in braces, got {json.dumps(value)[:40]}")  # noqa: TRY004 - the caller adds the place
-    # Escapes can spell half a character, which no tokenizer takes; without such an escape there is nothing to look for.
-    if "\\ud" in text or "\\uD" in text:
-        _refuse_lone_surrogates(value)
     return value
 
 
@@ -69,7 +85,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON; write null, or leave the row out")
 
 
-def _refuse_lone_surrogates(value: dict[str, Any]) -> None:
+def _refuse_lone_surrogates(value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -77,7 +93,8 @@ def _refuse_lone_surrogates(value: dict[str, Any]) -> None:
         raise ValueError(f"\\u{ord(half):04x} is half of a surrogate pair; the other half is missing") from error
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant)
+DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant)
+"""Refuses what JSON doesn't have, or what has no meaning."""
 
 
 @hookimpl

@@ -130,6 +130,22 @@ def at_least_two_names(_instance: object, _attribute: attrs.Attribute[Any], valu
         return
     if len(value) < 2:  # noqa: PLR2004 - with one class there is nothing to decide
         raise ValueError("expected at least two labels")
+    _refuse_repeated(value)
+
+
+def names_once(_instance: object, _attribute: attrs.Attribute[Any], value: tuple[str, ...] | None) -> None:
+    """Validator of a ``labels`` field of which one label is enough, or of a list of columns.
+
+    :raises ValueError: there is no name, or one occurs twice.
+    """
+    if value is None or isinstance(value, str):
+        return
+    if not value:
+        raise ValueError("expected at least one name")
+    _refuse_repeated(value)
+
+
+def _refuse_repeated(value: tuple[str, ...]) -> None:
     twice = [name for name, count in Counter(value).items() if count > 1]
     if twice:
         raise ValueError(f"{quoted(twice)} occurs more than once")
@@ -243,13 +259,13 @@ def chunks(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
         yield chunk
 
 
-def sample_of(encoding: Encoding, target_positions: Sequence[int], targets: Sequence[int]) -> Sample:
-    """A sample of one encoded sequence and its classes."""
+def sample_of(encoding: Encoding, target_positions: Sequence[int], targets: Sequence[int] | np.ndarray) -> Sample:
+    """A sample of one encoded sequence and its targets: classes, or an array that is kept as it is."""
     return Sample(
         input_ids=np.array(encoding.ids, dtype=np.int32),
         token_types=np.array(encoding.type_ids, dtype=np.uint8),
         target_positions=np.array(target_positions, dtype=np.int32),
-        targets=np.array(targets, dtype=np.int64),
+        targets=targets if isinstance(targets, np.ndarray) else np.array(targets, dtype=np.int64),
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from rtx_core import SpecialTokens
+    from rtx_core.components import TargetKind
 
 # Of the chosen tokens 80 % are hidden, 10 % become another and 10 % stay, since no text that a model is used on later
 # holds the mask.

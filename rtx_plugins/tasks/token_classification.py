@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
     from rtx_core import SpecialTokens
+    from rtx_core.components import TargetKind
 
 
 @attrs.frozen(kw_only=True)
