@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
 from rtx_core import config
 from rtx_core.folder import RunFolder
+from rtx_core.python_records import sources_of
 from rtx_core.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
 
@@ -25,15 +26,26 @@ class Pipeline:
     _registry: Registry
 
     @classmethod
-    def load(cls, path: Path | str, *, sets: Sequence[str] = (), plugins: Sequence[Path | ModuleType] = ()) -> Self:
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        sets: Sequence[str] = (),
+        plugins: Sequence[Path | ModuleType] = (),
+        data: Mapping[str, Any] | None = None,
+    ) -> Self:
         """Check a TOML file.
 
         :param sets: ``"optimizer.lr=1e-4"`` and so on, as ``--set`` takes them.
         :param plugins: files or modules whose components come before everything installed, as ``--plugin`` does.
+        :param data: records in place of what the file says of ``train``, ``eval`` or ``test``: an iterable of dicts, or
+            a pandas or polars data frame; for ``eval`` also a dict of them by name. All are read here.
         :raises PipelineError: with every problem.
+        :raises InputError: the data are no records.
         """
         registry = Registry.discover(plugins)
-        return cls(config.load(path, sets=sets, registry=registry), registry)
+        sources = {} if data is None else sources_of(data)
+        return cls(config.load(path, sets=sets, registry=registry, data=sources), registry)
 
     def run(
         self,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from fractions import Fraction
 from pathlib import Path
@@ -23,14 +24,14 @@ from rtx_core.folder import write_text_atomically
 from rtx_core.groups import parameter_groups
 from rtx_core.lengths import Horizon
 from rtx_core.model import Model, TrainedModule, initialize, make_model
-from rtx_core.order import Cutting
+from rtx_core.order import Cutting, EpochOrder, MixedOrder, Order, shares
 from rtx_core.reading import Records, read_records
 from rtx_core.registry import PartHooks
 from rtx_core.run import Run
 from rtx_core.schedule import build_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import tokenizers
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     )
     from rtx_core.config import Pipeline
     from rtx_core.console import Console
-    from rtx_core.samples import Record
+    from rtx_core.samples import Record, Sample
 
 _DEFAULT_MAX_LENGTH = 512
 
@@ -63,6 +64,8 @@ class Prepared:
     eval: dict[str, SampleStore]
     """By the evaluation set's name; empty for a single one."""
     test: SampleStore | None
+    order: EpochOrder
+    """Which training samples an epoch has."""
     cutting: Cutting
     horizon: Horizon
     max_length: int
@@ -121,10 +124,11 @@ def prepare(pipeline: Pipeline, *, console: Console, tokenizer_folder: Path | No
     task = pipeline.task.build(
         tokenizer, outputs, max_length=max_length, special_tokens=pipeline.architecture.special_tokens
     )
-    train = _encoded(task, records.train, "training", console)
+    train, sizes = _encoded_sources(task, records, console)
+    order = _order(pipeline.run.seed, sizes, records.weights)
     evals = {name: _encoded(task, rows, eval_name(name), console) for name, rows in records.eval.items()}
     test = None if records.test is None else _encoded(task, records.test, "test", console)
-    cutting = _cutting(pipeline, len(train))
+    cutting = _cutting(pipeline, order.size)
     return Prepared(
         records=records,
         tokenizer=tokenizer,
@@ -134,7 +138,8 @@ def prepare(pipeline: Pipeline, *, console: Console, tokenizer_folder: Path | No
         eval=evals,
         test=test,
         cutting=cutting,
-        horizon=_horizon(pipeline, cutting, train),
+        horizon=_horizon(pipeline, cutting, _tokens_per_epoch(train, order)),
+        order=order,
         max_length=max_length,
         vocab_size=vocab_size,
     )
@@ -191,7 +196,14 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         schedule=schedule,
         groups=groups,
         parameters=[parameter for group in groups for parameter in group.parameters.values()],
-        steps=Steps(prepared.train, prepared.task, prepared.cutting, seed=pipeline.run.seed, rank=strategy.rank),
+        steps=Steps(
+            prepared.train,
+            prepared.task,
+            prepared.cutting,
+            seed=pipeline.run.seed,
+            rank=strategy.rank,
+            order=prepared.order,
+        ),
         metrics=metrics,
         parts=parts,
         hooks=hooks,
@@ -305,13 +317,55 @@ def _max_length(pipeline: Pipeline) -> int:
 
 
 def _encoded(task: TaskPart, records: Sequence[Record], what: str, console: Console) -> SampleStore:
-    store = SampleStore(task.samples(records))
+    return _stored(task.samples(records), task, records, what, console)
+
+
+def _stored(
+    samples: Iterable[Sample], task: TaskPart, records: Sequence[Record], what: str, console: Console
+) -> SampleStore:
+    store = SampleStore(samples)
     if not len(store):
         file = records[0].file if records else what
         raise DataError(file, None, f"gives no sample for {what}")
     for note in task.notes():
         console.say(f"{what}: {note}")
     return store
+
+
+def _encoded_sources(task: TaskPart, records: Records, console: Console) -> tuple[SampleStore, list[int]]:
+    """The training samples, and how many of them are of each source: a record may give several."""
+    sizes: list[int] = []
+    samples: list[Sample] = []
+    rows = iter(records.train)
+    for size in records.sizes:
+        before = len(samples)
+        samples += task.samples(itertools.islice(rows, size))
+        sizes.append(len(samples) - before)
+    return _stored(samples, task, records.train, "training", console), sizes
+
+
+def _order(seed: int, sizes: Sequence[int], weights: Sequence[float] | None) -> EpochOrder:
+    """Each sample once an epoch, or by the weights of the sources.
+
+    :raises InputError: a source with a weight has no sample.
+    """
+    if weights is None:
+        return Order(seed, sum(sizes))
+    if 0 in sizes:
+        raise InputError(f"data.train[{sizes.index(0)}]: gives no sample for training, so nothing can be drawn from it")
+    return MixedOrder(seed, shares(sizes, weights))
+
+
+def _tokens_per_epoch(train: SampleStore, order: EpochOrder) -> int:
+    """Tokens of an epoch; where it takes a part of a source, as many as that part has on average."""
+    if not isinstance(order, MixedOrder):
+        return train.tokens
+    total, start = Fraction(0), 0
+    for source in order.sources:
+        tokens = int(train.lengths[start : start + source.size].sum())
+        total += Fraction(tokens * source.drawn, source.size)
+        start += source.size
+    return round(total)
 
 
 def _cutting(pipeline: Pipeline, samples: int) -> Cutting:
@@ -324,13 +378,13 @@ def _cutting(pipeline: Pipeline, samples: int) -> Cutting:
     )
 
 
-def _horizon(pipeline: Pipeline, cutting: Cutting, train: SampleStore) -> Horizon:
+def _horizon(pipeline: Pipeline, cutting: Cutting, tokens_per_epoch: int) -> Horizon:
     epoch = Horizon(
         total=0,
         run_total=0,
         steps_per_epoch=cutting.steps_per_epoch,
         samples_per_epoch=cutting.samples,
-        tokens_per_epoch=train.tokens,
+        tokens_per_epoch=tokens_per_epoch,
     )
     total = epoch.steps(pipeline.training.duration)
     return attrs.evolve(epoch, total=total, run_total=total)

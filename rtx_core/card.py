@@ -30,7 +30,7 @@ def model_card(training: Training, record: Mapping[str, Any]) -> str:
         ),
         "",
         "## Training",
-        f"- {len(prepared.train):,} samples, {prepared.train.tokens:,} tokens an epoch",
+        f"- {prepared.cutting.samples:,} samples, {prepared.horizon.tokens_per_epoch:,} tokens an epoch",
         f"- {run.step:,} steps, {run.epoch:g} epochs; seed {pipeline.run.seed}",
         f"- optimizer `{pipeline.chosen['optimizer'].name}`, peak rate {pipeline.optimizer.lr:g}",
         "- the pipeline is in the run's folder, every value that was used in `resolved.toml`",

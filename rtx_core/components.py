@@ -34,8 +34,8 @@ Direction = Literal["max", "min"]
 """Which way a metric gets better."""
 
 TargetKind = Literal["class", "labels", "values"]
-"""What targets are: ``class``, a number of a class each, int64 ``[N]``, negative where it is ignored; ``labels``, a 0 or
-1 for each of K labels, float32 ``[N, K]``; ``values``, K numbers, float32 ``[N, K]``. NaN is an ignored entry."""
+"""What targets are: ``class``, the number of a class, int64 ``[N]``, negative where it is ignored; ``labels``, a 0 or 1
+for each of K labels, float32 ``[N, K]``; ``values``, K numbers, float32 ``[N, K]``. NaN is an ignored entry."""
 
 
 @attrs.frozen(kw_only=True)

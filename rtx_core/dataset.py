@@ -11,7 +11,7 @@ import numpy as np
 import torch.utils.data
 
 from rtx_core import chance
-from rtx_core.order import Cutting, Order, cut_by_length
+from rtx_core.order import Cutting, EpochOrder, Order, cut_by_length
 from rtx_core.samples import Batch, Sample, joined
 
 if TYPE_CHECKING:
@@ -94,11 +94,24 @@ class _Ragged:
 class Steps(torch.utils.data.Dataset[list[Batch]]):
     """The batches of each step for one process: a pure function of (seed, step)."""
 
-    def __init__(self, store: SampleStore, task: TaskPart, cutting: Cutting, *, seed: int, rank: int = 0) -> None:
-        """``rank`` selects this process's pieces."""
+    def __init__(
+        self,
+        store: SampleStore,
+        task: TaskPart,
+        cutting: Cutting,
+        *,
+        seed: int,
+        rank: int = 0,
+        order: EpochOrder | None = None,
+    ) -> None:
+        """Prepare no batch yet.
+
+        :param rank: selects this process's pieces.
+        :param order: which samples an epoch has; None takes each once.
+        """
         self._store, self._task, self._cutting, self._rank = store, task, cutting, rank
         self._seed = seed
-        self._order = Order(seed, len(store))
+        self._order = order or Order(seed, len(store))
 
     def __getitem__(self, step: int) -> list[Batch]:
         """This process's pieces of the 0-based step, on the host; an empty piece has no sequences."""

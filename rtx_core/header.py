@@ -59,7 +59,8 @@ def data_line(prepared: Prepared) -> str:
     if prepared.test is not None:
         sets.append(("test", prepared.test))
     counts = ", ".join(f"{len(store):,} {name}" for name, store in sets)
-    return f"{counts} · {prepared.train.tokens:,} tokens an epoch · at most {prepared.max_length} a sequence"
+    tokens = f"{prepared.horizon.tokens_per_epoch:,} tokens an epoch"
+    return f"{counts} · {tokens} · at most {prepared.max_length} a sequence"
 
 
 def model_line(model: Model) -> str:

@@ -100,7 +100,8 @@ def load(folder: Path, registry: Registry) -> Trained:
 
 def _outputs(record: Mapping[str, Any]) -> Outputs:
     """The outputs as run.json has them; JSON has lists where they have tuples."""
-    return Outputs(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+    kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+    return Outputs(**kept)
 
 
 def _tokenizer(folder: Path) -> tokenizers.Tokenizer:

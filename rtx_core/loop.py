@@ -74,7 +74,7 @@ def train(
 def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
     """One step: the update that a batch leads to, however it is cut. Returns the step's values, still on the device."""
     run, hooks, loss = training.run, training.hooks.call, training.loss
-    run.skip_reason = None
+    run.begin_step()
     for piece in pieces:
         piece.weight = loss.weight(piece.targets) if len(piece.targets) else 0.0
     weight, tokens = run.strategy.sum(sum(p.weight for p in pieces), sum(sum(p.lengths) for p in pieces))
@@ -153,11 +153,10 @@ def _share_features(training: Training, pieces: list[Batch], weight: float) -> t
 def _log(training: Training, values: Mapping[str, Any], clock: _Clock) -> None:
     """Where a row was asked for, bring the step's values to the host, all at once, and tell the hooks."""
     run = training.run
-    logged = run.take_logged()  # a value belongs to the row of its own step, or to none
     if not run.log_requested:
         return
     run.log_requested = False
-    everything = {**values, **logged}
+    everything = {**values, **run.take_logged()}
     tensors = {name: value.detach() for name, value in everything.items() if isinstance(value, torch.Tensor)}
     if run.device.type != "cpu" and tensors:
         # One copy, and so one wait for the device, instead of one for each value.

@@ -2,13 +2,17 @@
 
 Position p of an epoch is sample π(p). Step s takes positions [sB, (s+1)B); inside the step samples are sorted by length
 and cut into pieces, so that a piece wastes nothing and the order depends on nothing but the seed.
+
+Of several sources with weights an epoch takes so many samples each, in proportion, that the first of them is used up:
+π mixes the sources, and each is gone through in permutations of its own that go on from epoch to epoch.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 import numpy as np
@@ -23,6 +27,19 @@ _STORED_BELOW = 1 << 16
 _ROUNDS = 8
 
 
+class EpochOrder(Protocol):
+    """Which samples an epoch has, and in which order."""
+
+    @property
+    def size(self) -> int:
+        """Samples in an epoch, at least 1."""
+        ...
+
+    def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Sample ids at the positions ``start … stop − 1`` of an epoch, int64."""
+        ...
+
+
 @attrs.frozen
 class Order:
     """A permutation of each epoch's samples."""
@@ -33,18 +50,81 @@ class Order:
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Sample ids at the positions ``start … stop − 1`` of an epoch, int64."""
+        return self.at(epoch, np.arange(start, stop))
+
+    def at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        """Sample ids at any positions of an epoch, int64."""
         key = _key(self.seed, epoch)
         if self.size < _STORED_BELOW:
-            return _stored(key, self.size)[start:stop]
-        return _feistel(np.arange(start, stop, dtype=np.uint64), self.size, key)
+            stored: np.ndarray = _stored(key, self.size)[positions]
+            return stored
+        return _feistel(positions.astype(np.uint64), self.size, key)
 
 
-@functools.lru_cache(maxsize=8)
+@attrs.frozen
+class Share:
+    """What an epoch takes of one source."""
+
+    size: int
+    """Samples that the source has."""
+    drawn: int
+    """Samples that an epoch takes of them, 1 to ``size``."""
+
+
+def shares(sizes: Sequence[int], weights: Sequence[float]) -> tuple[Share, ...]:
+    """What an epoch takes of each source: in proportion to the weights, until the first source is used up.
+
+    Fractions are rounded up. A float is taken as the decimal number that is written: 0.1 is a tenth.
+    """
+    exact = [Fraction(str(weight)) for weight in weights]
+    passes = min(size / weight for size, weight in zip(sizes, exact, strict=True))
+    return tuple(Share(size, math.ceil(weight * passes)) for size, weight in zip(sizes, exact, strict=True))
+
+
+@attrs.frozen
+class MixedOrder:
+    """The order of several sources that stand end to end, each taken in its share.
+
+    Draw d of a source over the whole run is sample π'(d mod n) of its pass ⌊d / n⌋, so none of its samples comes a
+    second time before all have come once. The source that is used up comes whole in each epoch.
+    """
+
+    seed: int
+    sources: tuple[Share, ...]
+
+    @property
+    def size(self) -> int:
+        """Samples in an epoch."""
+        return sum(source.drawn for source in self.sources)
+
+    def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Sample ids at the positions ``start … stop − 1`` of an epoch, int64."""
+        slots = Order(self.seed, self.size).samples(epoch, start, stop)
+        samples = np.empty_like(slots)
+        slot, sample = 0, 0  # where the source's begin
+        for number, source in enumerate(self.sources):
+            own = (slots >= slot) & (slots < slot + source.drawn)
+            samples[own] = sample + self._drawn(number, slots[own] - slot + epoch * source.drawn)
+            slot, sample = slot + source.drawn, sample + source.size
+        return samples
+
+    def _drawn(self, number: int, draws: np.ndarray) -> np.ndarray:
+        """The samples of one source at some of its draws, which are counted over the whole run."""
+        order = Order(chance.derive(self.seed, "source", number), self.sources[number].size)
+        passes, positions = np.divmod(draws, order.size)
+        samples = np.empty_like(draws)
+        for one in np.unique(passes):  # two at most in an epoch
+            inside = passes == one
+            samples[inside] = order.at(int(one), positions[inside])
+        return samples
+
+
+@functools.lru_cache(maxsize=32)
 def _key(seed: int, epoch: int) -> int:
     return chance.derive(seed, "order", epoch)
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=16)
 def _stored(key: int, size: int) -> np.ndarray:
     # Sorting raw draws instead of Generator.permutation: numpy promises the stream of a bit generator, not of a method.
     order: np.ndarray = np.argsort(np.random.Philox(key=key).random_raw(size), kind="stable")

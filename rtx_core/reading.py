@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import attrs
+
+from rtx_core.config.pipeline import Sources
+from rtx_core.config.tree import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,11 +26,16 @@ class Records:
     """Everything that was read."""
 
     train: Sequence[Record]
+    """Of all sources, one after the other."""
+    sizes: tuple[int, ...]
+    """How many of the training records are of each source."""
+    weights: tuple[float, ...] | None
+    """How much of an epoch is of each source; None takes all of each."""
     eval: dict[str, Sequence[Record]]
     """By the evaluation set's name; empty for a single one."""
     test: Sequence[Record] | None
     fingerprints: dict[str, str]
-    """sha256 of the contents by table (``train``, ``eval``, ``eval.clean``, ``test``)."""
+    """sha256 of the contents by table (``train``, ``train[1]``, ``eval``, ``eval.clean``, ``test``)."""
 
 
 def read_records(pipeline: Pipeline) -> Records:
@@ -35,43 +44,52 @@ def read_records(pipeline: Pipeline) -> Records:
     :raises DataError: a file is missing, empty or malformed.
     """
     data = pipeline.data
-    sources = {"train": data.train, **{f"eval.{name}".rstrip("."): source for name, source in data.eval.items()}}
-    if data.test is not None:
-        sources["test"] = data.test
-    fingerprints = {name: source.fingerprint() for name, source in sources.items()}
-    train: Sequence[Record] = list(data.train.records())
+    fingerprints = {dotted(keys).removeprefix("data."): one.fingerprint() for keys, one in data.by_place().items()}
+    several = data.train if isinstance(data.train, Sources) else None
+    sources = [list(one.records()) for one in ((data.train,) if several is None else several.sources)]
     evals: dict[str, Sequence[Record]] = {name: list(source.records()) for name, source in data.eval.items()}
     test: Sequence[Record] | None = list(data.test.records()) if data.test is not None else None
     if data.split is not None:
-        train, held_out, last = split(train, data.split, seed=pipeline.run.seed, stratum=pipeline.task.stratum)
+        sources, held_out, last = split(sources, data.split, seed=pipeline.run.seed, stratum=pipeline.task.stratum)
         if held_out:
             evals[""] = held_out
         if last:
             test = last
-    return Records(train=train, eval=evals, test=test, fingerprints=fingerprints)
+    return Records(
+        train=list(itertools.chain.from_iterable(sources)),
+        sizes=tuple(map(len, sources)),
+        weights=None if several is None else several.weights,
+        eval=evals,
+        test=test,
+        fingerprints=fingerprints,
+    )
 
 
 def split(
-    records: Sequence[Record], settings: Split, *, seed: int, stratum: Callable[[Record], str]
-) -> tuple[list[Record], list[Record], list[Record]]:
-    """Training, evaluation and test records: those with the smallest hashes are held out.
+    sources: Sequence[Sequence[Record]], settings: Split, *, seed: int, stratum: Callable[[Record], str]
+) -> tuple[list[list[Record]], list[Record], list[Record]]:
+    """The training records of each source, and the evaluation and test records of all: those with the smallest hashes.
 
-    A pure function of the set of records and the seed, whatever their order. Equal records stay on one side.
+    A pure function of the set of records and the seed, whatever their order. Equal records stay on one side, also if
+    they are in different sources.
     """
-    by_label: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_label[stratum(record) if settings.stratify else ""].append(record)
-    parts: tuple[list[Record], list[Record], list[Record]] = ([], [], [])
+    by_label: dict[str, list[tuple[int, Record]]] = defaultdict(list)
+    for number, source in enumerate(sources):
+        for record in source:
+            by_label[stratum(record) if settings.stratify else ""].append((number, record))
+    trains: list[list[Record]] = [[] for _ in sources]
+    evals: list[Record] = []
+    tests: list[Record] = []
     for members in by_label.values():
-        tests, evals = round(settings.test * len(members)), round(settings.eval * len(members))
+        for_test, for_eval = round(settings.test * len(members)), round(settings.eval * len(members))
         # Equal records have equal hashes: a group goes where its first member goes.
         side: dict[bytes, int] = {}
-        hashes = [_hash(record, seed) for record in members]
+        hashes = [_hash(record, seed) for _, record in members]
         for place, digest in enumerate(sorted(hashes)):
-            side.setdefault(digest, 2 if place < tests else 1 if place < tests + evals else 0)
-        for record, digest in zip(members, hashes, strict=True):
-            parts[side[digest]].append(record)
-    return parts
+            side.setdefault(digest, 2 if place < for_test else 1 if place < for_test + for_eval else 0)
+        for (number, record), digest in zip(members, hashes, strict=True):
+            (trains[number], evals, tests)[side[digest]].append(record)
+    return trains, evals, tests
 
 
 def _hash(record: Record, seed: int) -> bytes:

@@ -94,10 +94,11 @@ class Run:
         return self.strategy.world_size
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Add numbers or scalar tensors to this step's row, under the name of the part that calls (``ema/decay``).
+        """Add numbers or scalar tensors to the next row, under the name of the part that calls (``ema/decay``).
 
-        ``grad_norm`` alone belongs to no part and stands as it is, whoever clips. Tensors stay on their device until a
-        log step copies all of them at once. Values of a step that gets no row are dropped.
+        That is this step's if it gets one and it isn't written yet. ``grad_norm`` alone belongs to no part and stands
+        as it is, whoever clips; it is dropped with its step. Tensors stay on their device until a log step copies all
+        of them at once.
         """
         for name, value in values.items():
             shared = name == "grad_norm" or self.speaker is None
@@ -127,6 +128,11 @@ class Run:
             return True
         return value > self.best_value if self.monitor_direction == "max" else value < self.best_value
 
+    def begin_step(self) -> None:
+        """Forget what is true of one step alone."""
+        self.skip_reason = None
+        self._logged.pop("grad_norm", None)
+
     def take_logged(self) -> dict[str, Any]:
         """Hand out what was logged since the last call, and forget it."""
         values, self._logged = self._logged, {}
@@ -134,19 +140,23 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         """The counters and decisions that a checkpoint keeps."""
-        state = {name: getattr(self, name) for name in _SAVED}
-        # The speed is of the clock, not of the run: with it no two checkpoints would be equal.
-        return state | {"last_values": {k: v for k, v in self.last_values.items() if k != "tokens_per_second"}}
+        return {
+            **{name: getattr(self, name) for name in _SAVED},
+            # The speed is of the clock, not of the run: with it no two checkpoints would be equal.
+            "last_values": {name: v for name, v in self.last_values.items() if name != "tokens_per_second"},
+            "logged": {name: float(v) if hasattr(v, "detach") else v for name, v in self._logged.items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the counters of a checkpoint.
 
         :raises PluginError: the state is of another shape.
         """
-        if set(state) != set(_SAVED):
-            raise PluginError(f"the checkpoint's run state has {sorted(state)}, expected {sorted(_SAVED)}")
-        for name in _SAVED:
+        if set(state) != {*_SAVED, "last_values", "logged"}:
+            raise PluginError(f"the checkpoint's run state has {sorted(state)}, which this version doesn't know")
+        for name in (*_SAVED, "last_values"):
             setattr(self, name, state[name])
+        self._logged = dict(state["logged"])
 
 
 def _plain_unless_tensor(value: Any) -> Any:
@@ -157,7 +167,7 @@ def _plain_unless_tensor(value: Any) -> Any:
 
 
 _SAVED = (
-    *("step", "updates", "tokens", "lr_scale", "last_values", "best_value", "best_step", "stop_reason"),
+    *("step", "updates", "tokens", "lr_scale", "best_value", "best_step", "stop_reason"),
     # What a hook asked for after it was too late in this step; the next one answers it.
     *("log_requested", "eval_requested"),
 )

@@ -100,6 +100,9 @@ def _without_places(values: Mapping[str, Any], prefix: str = "") -> dict[str, An
             continue
         if isinstance(value, dict):
             flat.update(_without_places(value, f"{path}."))
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            for index, item in enumerate(value):
+                flat.update(_without_places(item, f"{path}[{index}]."))
         else:
             flat[path] = value
     return flat

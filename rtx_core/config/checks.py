@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from rtx_core.components import Architecture, Data, Direction, Loss, Metric, Task
+    from rtx_core.components import Architecture, Direction, Loss, Metric, Task
     from rtx_core.config.pipeline import DataSettings
     from rtx_core.config.tree import Keys
 
@@ -98,11 +98,7 @@ def monitor_rules(monitor: str, values: Mapping[str, Direction | None]) -> Itera
 
 def missing_files(data: DataSettings) -> Iterator[tuple[Keys, str]]:
     """Data files that aren't there."""
-    sources: dict[Keys, Data] = {("data", "train"): data.train}
-    sources |= {(("data", "eval", name) if name else ("data", "eval")): source for name, source in data.eval.items()}
-    if data.test is not None:
-        sources["data", "test"] = data.test
-    for keys, source in sources.items():
+    for keys, source in data.by_place().items():
         for index, path in enumerate(getattr(source, "files", ())):
             problem = _missing(path)
             if problem is not None:

@@ -10,7 +10,7 @@ import attrs
 from rtx_core.components import Architecture, Command, Component, Head, Loss, Metric, Task
 from rtx_core.config import checks
 from rtx_core.config.architecture_table import architecture
-from rtx_core.config.data_table import data_settings, eval_names
+from rtx_core.config.data_table import data_settings, eval_names, resolved_data
 from rtx_core.config.findings import Finding, problems_of
 from rtx_core.config.layers import read_layers
 from rtx_core.config.pipeline import Pipeline, PluginSettings, RunSettings, TrainingSettings, evaluated
@@ -39,15 +39,17 @@ def load(
     sets: Sequence[str] = (),
     registry: Registry,
     working_directory: Path | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Pipeline:
     """Read a pipeline and check all of it; nothing is created, and torch is not imported.
 
     :param sets: the ``key=value`` of each ``--set``.
+    :param data: sources of records by set, in place of what the file says of it; of ``eval`` a mapping of names.
     :param working_directory: what ``path``, paths in ``--set`` and ``run:`` are relative to; None is the current one.
     :raises PipelineError: with every problem, in the order of the file.
     """
     directory = Path.cwd() if working_directory is None else working_directory.absolute()
-    return _Assembly(read_layers(Path(path), sets, directory), registry, directory).pipeline()
+    return _Assembly(read_layers(Path(path), sets, directory), registry, directory, data or {}).pipeline()
 
 
 def run_name(path: Path, *, sets: Sequence[str] = ()) -> str:
@@ -80,10 +82,14 @@ def load_parts(path: Path, *, registry: Registry) -> ModelParts:
 class _Assembly:
     """Makes the parts of a pipeline one by one; what could not be made is not among them."""
 
-    def __init__(self, layers: Layers, registry: Registry, working_directory: Path) -> None:
+    def __init__(
+        self, layers: Layers, registry: Registry, working_directory: Path, data: Mapping[str, Any] | None = None
+    ) -> None:
         self._layers = layers
         self._tree = layers.tree
         self._working_directory = working_directory
+        self._given = {} if data is None else data
+        """Sources of records from Python."""
         self._make = Structurer(registry, working_directory)
         self._parts: dict[str, Any] = {}
         self._named: dict[str, dict[str, tuple[Component, bool]]] = {}
@@ -178,9 +184,10 @@ class _Assembly:
         return self._settings("training", TrainingSettings)
 
     def _data(self) -> Any:
-        if "data" not in self._tree.value:
+        if "data" not in self._tree.value and "train" not in self._given:
             return self._absent("data", "[data.train] says where the records are")
-        return data_settings(self._tree.value["data"], self._make)
+        table = self._tree.value.get("data") or Node.of({}, Origin("default"), ("data",))
+        return data_settings(table, self._make, self._given)
 
     def _settings(self, table: str, cls: type, defaults: Mapping[str, Any] | None = None) -> Any:
         """A table whose keys the core knows."""
@@ -344,18 +351,16 @@ class _Assembly:
         """Every value, in a form that gives the same pipeline again."""
         resolved: dict[str, Any] = {"format": FORMAT}
         for name in TABLES:
-            resolved[name] = plain(self._parts[name], (name,), self._make.types)
+            if name == "data":
+                resolved[name] = resolved_data(self._parts[name], self._make.types)
+            else:
+                resolved[name] = plain(self._parts[name], (name,), self._make.types)
         for name, command in self._parts["commands"].items():
             resolved[name] = plain(command, (name,), {})  # its name is its type
         for table, parts in self._named.items():
             resolved[table] = {name: self._resolved_one((table, name), *pair) for name, pair in parts.items()}
         if self._head_is_native:  # it follows from the architecture and has no name of its own
             del resolved["head"]
-        sets = self._parts["data"].eval
-        if "" in sets:
-            resolved["data"]["eval"] = plain(sets[""], ("data", "eval"), self._make.types)
-        elif not sets:
-            resolved["data"]["eval"] = None
         return resolved
 
     def _resolved_one(self, keys: Keys, part: Component, enabled: bool) -> dict[str, Any]:  # noqa: FBT001 - a pair's second

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -13,8 +15,9 @@ from rtx_core.lengths import Length
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rtx_core.config.tree import Origin
+    from rtx_core.config.tree import Keys, Origin
     from rtx_core.registry import Chosen
+    from rtx_core.samples import Record
 
 _positive = attrs.validators.ge(1)
 
@@ -44,17 +47,48 @@ class Split:
 
 
 @attrs.frozen(kw_only=True)
+class Sources(components.Data):
+    """Several sources of training records, ``train = [{ …, weight = 1 }, { …, weight = 3 }]``."""
+
+    sources: tuple[components.Data, ...]
+    """In the order of the file."""
+    weights: tuple[float, ...] | None = None
+    """How much of an epoch is of each source, in relation to the others; None takes all of each in every epoch."""
+
+    def records(self) -> Iterator[Record]:
+        """Those of the first source, then those of the next."""
+        return itertools.chain.from_iterable(source.records() for source in self.sources)
+
+    def fingerprint(self) -> str:
+        """Sha256 of the fingerprints."""
+        return hashlib.sha256("".join(source.fingerprint() for source in self.sources).encode()).hexdigest()
+
+
+@attrs.frozen(kw_only=True)
 class DataSettings:
     """``[data]``: where the records of training, evaluation and test come from."""
 
     train: components.Data
-    """The training records."""
+    """The training records; :class:`Sources` where there are several."""
     eval: Mapping[str, components.Data] = attrs.field(factory=dict)
     """Evaluation sets by name; the name is empty for a single ``[data.eval]``."""
     test: components.Data | None = None
     """Read once, at the end, by the model that is kept."""
     split: Split | None = None
     """Take evaluation and test records out of the training data."""
+
+    def by_place(self) -> dict[Keys, components.Data]:
+        """Every single source by its place in the pipeline, the training sources first."""
+        sources: dict[Keys, components.Data] = {}
+        if isinstance(self.train, Sources):
+            sources |= {("data", "train", index): source for index, source in enumerate(self.train.sources)}
+        else:
+            sources["data", "train"] = self.train
+        for name, source in self.eval.items():
+            sources[("data", "eval", name) if name else ("data", "eval")] = source
+        if self.test is not None:
+            sources["data", "test"] = self.test
+        return sources
 
 
 @attrs.frozen(kw_only=True)

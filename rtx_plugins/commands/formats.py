@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rtx_core import InputError
+from rtx_plugins.data.common import unpacked_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,19 +20,22 @@ _TYPES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".txt": "text",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
 }
 
 
 def format_of(path: Path) -> str:
-    """The name of the data plugin for a file; ``.gz`` at the end is passed over.
+    """The name of the data plugin for a file; ``.gz`` or ``.zst`` at the end is passed over.
 
     :raises InputError: the ending says nothing.
     """
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    suffix = Path(unpacked_name(path)).suffix
     if suffix not in _TYPES:
         known = ", ".join(_TYPES)
         raise InputError(
-            f"{path}: the name must end in one of {known} (each also with .gz), so that its format is known"
+            f"{path}: the name must end in one of {known} (text also with .gz or .zst), so that its format is known"
         )
     return _TYPES[suffix]
 

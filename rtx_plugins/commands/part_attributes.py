@@ -20,6 +20,8 @@ _ARRAYS = (torch.Tensor, np.ndarray, np.generic)
 _SEQUENCES = (list, tuple, deque)
 _SETS = (set, frozenset)
 _DATA = (*_PLAIN, *_ARRAYS, *_SEQUENCES, *_SETS, dict)
+_CLASS_DATA = (int, float, str, list, dict, set, deque)
+"""What a class may count with; anything else that it holds is code."""
 _DEEPEST = 4
 """Objects inside of objects of a part."""
 _SHOWN = 60
@@ -62,14 +64,15 @@ def attributes(part: object) -> dict[str, Attribute]:
 
 
 def _walk(owner: object, prefix: str, seen: set[int]) -> Iterator[tuple[str, Attribute]]:
-    for name, value in _kept(owner).items():
+    kept = _kept(owner)
+    for name, value in kept.items():
         if isinstance(value, _DATA):
             yield prefix + name, Attribute(owner, name, value)
         elif id(value) not in seen and prefix.count(".") < _DEEPEST:
             seen.add(id(value))
             yield from _walk(value, f"{prefix}{name}.", seen)
     for name, value in vars(type(owner)).items():
-        if not name.startswith("__") and isinstance(value, (int, float, str, list, dict, set, deque)):
+        if name not in kept and not name.startswith("__") and isinstance(value, _CLASS_DATA):
             yield prefix + name, Attribute(type(owner), name, value)
 
 
@@ -82,8 +85,8 @@ def _kept(owner: object) -> Mapping[str, Any]:
         case MetricPart():
             return _without(values, {"sums", "rows"})
         case torch.nn.Module():
-            buffers = dict(owner.named_buffers(recurse=False))
-            transient = {name: buffers[name] for name in buffers.keys() - owner.state_dict(keep_vars=True).keys()}
+            # torch has no public way to ask which buffers a checkpoint leaves out.
+            transient = {name: getattr(owner, name) for name in owner._non_persistent_buffers_set}  # noqa: SLF001
             return {**_without(values, vars(torch.nn.Module())), **transient, **dict(owner.named_children())}
         case torch.optim.Optimizer():
             # Those of torch's own with an underscore say what it has found out already.

@@ -183,7 +183,7 @@ def _steps(pipeline: Pipeline, prepared: Prepared) -> dict[str, Any]:
         "batch_size": cutting.batch_size,
         "micro_batch_size": cutting.micro_batch_size,
         "processes": cutting.processes,
-        "tokens": round(prepared.train.tokens * epochs),
+        "tokens": round(horizon.tokens_per_epoch * epochs),
         "evaluations": times(horizon, training.eval_every) + training.eval_at_start if prepared.eval else 0,
         "checkpoints": _checkpoints(pipeline, horizon),
     }

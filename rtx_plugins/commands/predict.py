@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".jsonl": None, ".ndjson": None}
 """By the ending of an output file; None for JSON lines."""
-_NOT_A_FORMAT = frozenset({"type", "files", "limit"})
+_NOT_A_FORMAT = frozenset({"type", "files", "limit", "columns", "weight"})
 
 
 @attrs.frozen(kw_only=True)
@@ -106,7 +107,9 @@ def _reading_of(folder: Path, kind: str) -> dict[str, Any]:
         table = tomli.loads(RunFolder(folder).resolved.read_text(encoding="utf-8"))["data"]["train"]
     except (OSError, ValueError, KeyError):  # no run's folder: said when the model is read
         return {}
-    return {key: value for key, value in table.items() if key not in _NOT_A_FORMAT} if table["type"] == kind else {}
+    sources = table if isinstance(table, list) else [table]
+    source: dict[str, Any] = next((source for source in sources if source["type"] == kind), {})
+    return {key: value for key, value in source.items() if key not in _NOT_A_FORMAT}
 
 
 def _fitting(data: Any, task: Task) -> Any:
@@ -188,7 +191,7 @@ def write_lines(rows: Iterable[Mapping[str, Any]], stream: TextIO) -> int:
     """JSON lines; returns how many."""
     count = 0
     for row in rows:
-        stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        stream.write(_json(row) + "\n")
         count += 1
     return count
 
@@ -221,7 +224,23 @@ def _flat(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    """Strict JSON: a table has values that JSON lacks; a date or a decimal becomes its text, NaN and infinity null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def _findings(trials: _Trials) -> list[str]:
     if not differences:
         return []
     lost = _lost(straight.words, killed.words, resumed.words)
-    culprits = list(_culprits(trials, straight, killed, lost))
+    culprits = list(_culprits(trials, (straight, killed, resumed), lost))
     if not culprits:
         culprits = [
             "no attribute of a part tells why: look for what is outside of them (random generators, files, time)"
@@ -140,17 +140,18 @@ class _Trials:
             raise RunError(f"a run of the comparison was not killed, but ended by itself: {process.stdout.strip()}")
         return trial
 
-    def resumed(self, killed: _Trial, carry: Sequence[tuple[str, str]] = (), source: _Trial | None = None) -> _Trial:
+    def resumed(self, killed: _Trial, carry: Sequence[_Lost] = (), source: _Trial | None = None) -> _Trial:
         """Go on with a copy of a killed run.
 
-        :param carry: attributes (part, name) that the parts are given as ``source`` had them.
+        :param carry: what the parts are given as ``source`` had it.
         """
         from rtx_plugins.commands.verify_resume_probe import CARRY
 
         trial = self._next()
         shutil.copytree(killed.folder, trial.folder)
         if source is not None:
-            (trial.notes / CARRY).write_text(json.dumps({"notes": str(source.notes), "attributes": carry}))
+            attributes = [(item.part, item.name) for item in carry]
+            (trial.notes / CARRY).write_text(json.dumps({"notes": str(source.notes), "attributes": attributes}))
         self._finish(trial, "--resume")
         return trial
 
@@ -197,7 +198,7 @@ def _differences(straight: _Trial, killed: _Trial, resumed: _Trial) -> Iterator[
         own = [{name: value for name, value in side.items() if name.split("/")[0] == part} for side in tensors]
         yield from _tensor_differences(part, *own)
     runs = [state["run"] for state in states]
-    for name in runs[0].keys() - {"last_values"}:  # a row of metrics.jsonl, and compared with it
+    for name in runs[0].keys() - {"last_values", "logged"}:  # those are of metrics.jsonl, and compared with it
         if runs[0][name] != runs[1][name]:
             yield f"run: {name} is {runs[0][name]} in the straight run and {runs[1][name]} in the resumed one"
     yield from _row_differences(straight.rows, killed.rows, resumed.rows)
@@ -264,25 +265,43 @@ def _lost(straight: _Words, killed: _Words, resumed: _Words) -> list[_Lost]:
     ]
 
 
-def _culprits(trials: _Trials, straight: _Trial, killed: _Trial, lost: Sequence[_Lost]) -> Iterator[str]:
-    """Find out which part's attributes it were by carrying them over, one part at a time, then all."""
+def _culprits(trials: _Trials, compared: tuple[_Trial, _Trial, _Trial], lost: Sequence[_Lost]) -> Iterator[str]:
+    """Find out which part's attributes it were by carrying them over: of each part alone, then of all that matter."""
     from rtx_plugins.commands.verify_resume_probe import notes_in, plain_values
 
+    straight, killed, resumed = compared
     values = plain_values(notes_in(straight.notes))
-    movable = [item for item in lost if item.name in values[item.part]]
-    parts = list(dict.fromkeys(item.part for item in movable))[:_MOST_SUSPECTS]
-    groups = [[item for item in movable if item.part == part] for part in parts]
-    for group in [*groups, movable] if len(groups) > 1 else groups:
-        resumed = trials.resumed(killed, [(item.part, item.name) for item in group], straight)
-        if not list(_differences(straight, killed, resumed)):
-            for item in group:
-                yield (
-                    f"{item.part} lost {item.name}: {item.before} before the kill, {item.after} after the resume; "
-                    "carried over, it makes the runs equal, so it belongs in state_dict()"
-                )
+    suspects = [item for item in lost if item.name not in values[item.part]]  # what can't be carried may be all of it
+    groups = _by_part([item for item in lost if item.name in values[item.part]])
+    influential: list[_Lost] = []
+    for group in groups:
+        carried = trials.resumed(killed, group, straight)
+        if _are_equal(straight, killed, carried):
+            yield from map(_proven, group)
             return
-    for item in lost:
+        if not _are_equal(resumed, killed, carried):
+            influential += group
+    if len(_by_part(influential)) > 1 and _are_equal(straight, killed, trials.resumed(killed, influential, straight)):
+        yield from map(_proven, influential)
+        return
+    for item in suspects + influential:
         yield f"{item.part} may have lost {item.name}: {item.before} before the kill, {item.after} after the resume"
+
+
+def _are_equal(straight: _Trial, killed: _Trial, other: _Trial) -> bool:
+    return next(_differences(straight, killed, other), None) is None
+
+
+def _by_part(lost: Sequence[_Lost]) -> list[list[_Lost]]:
+    parts = dict.fromkeys(item.part for item in lost)
+    return [[item for item in lost if item.part == part] for part in parts][:_MOST_SUSPECTS]
+
+
+def _proven(item: _Lost) -> str:
+    return (
+        f"{item.part} lost {item.name}: {item.before} before the kill, {item.after} after the resume; "
+        "carried over, it makes the runs equal, so it belongs in state_dict()"
+    )
 
 
 @hookimpl

@@ -74,7 +74,7 @@ def first_bytes(file: Path, expected: str) -> bytes:
     :raises DataError: the file is of the other format, or packed.
     :raises OSError: it can't be opened.
     """
-    if file.suffix in PACKED:
+    if file.suffix.lower() in PACKED:
         raise DataError(file, None, f"{expected} is read in place and can't be packed as a whole; unpack it")
     with file.open("rb") as stream:
         start = stream.read(6)
@@ -94,7 +94,7 @@ def explained(file: Path) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or _on_one_line(error)
         raise DataError(file, None, f"can't be read: {reason}") from error
 
@@ -109,7 +109,8 @@ def _values(batch: pa.RecordBatch, file: Path, line: int) -> list[Mapping[str, A
             try:
                 _converted(batch.slice(row, 1))
             except (ValueError, KeyError, OverflowError) as found:
-                raise DataError(file, line + row, f"can't be read: {_on_one_line(found)}") from found
+                hint = "with columns = […] what isn't needed can be left out"
+                raise DataError(file, line + row, f"can't be read: {_on_one_line(found)}; {hint}") from found
         raise DataError(file, line, f"can't be read: {_on_one_line(error)}") from error
 
 

@@ -125,7 +125,7 @@ def opened(file: Path) -> Iterator[io.BufferedIOBase]:
     :raises DataError: it can't be opened, read or unpacked.
     """
     try:
-        with file.open("rb") as stream, _unpacked(stream, file.suffix) as content:
+        with file.open("rb") as stream, _unpacked(stream, file.suffix.lower()) as content:
             yield content
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(file, None, f"can't be read: {getattr(error, 'strerror', None) or error}") from error

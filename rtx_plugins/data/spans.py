@@ -25,8 +25,10 @@ _SPACE = re.compile(r"\\n|\s")
 
 @attrs.frozen(kw_only=True)
 class Spans(FileData):
-    """JSON lines, or one JSON array, of texts with spans. Each record gets the columns ``text`` and ``spans``, a list of
-    ``{"start", "end", "label"}`` in the order of the text; its other columns stay.
+    """JSON lines, or one JSON array, of texts with spans.
+
+    Each record gets the columns ``text`` and ``spans``, a list of ``{"start", "end", "label"}`` in the order of the
+    text; its other columns stay.
 
     Offsets count characters (Unicode code points) from 0; ``end`` is the first one after the span.
     """
@@ -34,8 +36,8 @@ class Spans(FileData):
     text: str = "text"
     """The key of the text."""
     spans: str | None = None
-    """The key of the spans; None takes the first of ``spans``, ``entities``, ``ents``, ``label``, ``labels`` that holds a
-    list."""
+    """The key of the spans; None takes the first of ``spans``, ``entities``, ``ents``, ``label``, ``labels`` that holds
+    a list."""
 
     def rows(self, file: Path) -> Iterator[Row]:
         """Records in the form of any of the tools."""

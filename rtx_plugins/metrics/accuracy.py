@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from rtx_core import Outputs
-    from rtx_core.components import Direction
+    from rtx_core.components import Direction, TargetKind
 
 
 class AccuracyPart(MetricPart):
@@ -33,6 +33,8 @@ class AccuracyPart(MetricPart):
 @attrs.frozen(kw_only=True)
 class Accuracy(Metric):
     """The share of targets whose class has the largest logit; logged as ``accuracy``."""
+
+    target_kinds: ClassVar[tuple[TargetKind, ...]] = ("class",)
 
     def names(self) -> dict[str, Direction | None]:
         """``accuracy``, larger is better."""

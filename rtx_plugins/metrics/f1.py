@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
 from rtx_core import Metric, MetricPart, hookimpl
-from rtx_plugins.metrics.counting import ratio, row_weights
+from rtx_plugins.metrics.counting import averaged, class_counts, entry_weights, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import torch
 
     from rtx_core import Outputs
-    from rtx_core.components import Direction
+    from rtx_core.components import Direction, TargetKind
 
 Average = Literal["macro", "micro", "weighted", "none"]
 
 
 class F1Part(MetricPart):
-    """Counts for each of K classes its targets, its predictions and where both agree."""
+    """Counts for each of K classes or labels its targets, its predictions and where both agree."""
 
     def __init__(self, classes: int, average: Average, name: str) -> None:
         super().__init__()
@@ -30,16 +30,11 @@ class F1Part(MetricPart):
         self._name = name
 
     def update(self, predictions: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> None:
-        """Count logits ``[N, K]`` and classes ``[N]``."""
-        weights = row_weights(targets, weights)
-        predicted, expected = predictions.argmax(-1), targets.clamp_min(0)
-        nothing = weights.new_zeros(self._classes)
-        # index_add and not bincount, which a GPU can't do deterministically.
-        self.add(
-            right=nothing.index_add(0, expected, weights * (predicted == expected)),
-            predicted=nothing.index_add(0, predicted, weights),
-            expected=nothing.index_add(0, expected, weights),
-        )
+        """Count logits ``[N, K]`` and classes ``[N]``, or labels ``[N, K]``, which are predicted above 0."""
+        if targets.is_floating_point():
+            self.add(**_label_counts(predictions, targets, weights))
+        else:
+            self.add(**class_counts(predictions, targets, weights, self._classes))
 
     def compute(self) -> Mapping[str, Any]:
         """The average under its name, or the list of classes; NaN where nothing was counted."""
@@ -52,15 +47,17 @@ class F1Part(MetricPart):
         scores = [_f1(*counts) for counts in zip(right, predicted, expected, strict=True)]
         if self._average == "none":
             return {self._name: scores}
-        occurring = [
-            # A class without predictions and targets has no F1 and stays out of the mean.
-            (score, 1.0 if self._average == "macro" else support)
-            for score, guessed, support in zip(scores, predicted, expected, strict=True)
-            if guessed or support
-        ]
-        return {
-            self._name: ratio(sum(score * share for score, share in occurring), sum(share for _, share in occurring))
-        }
+        return {self._name: averaged(scores, expected if self._average == "weighted" else None)}
+
+
+def _label_counts(predictions: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:
+    weights = entry_weights(targets, weights)
+    predicted, expected = weights * (predictions > 0.0), weights * (targets > 0.5)  # noqa: PLR2004 - between 0 and 1
+    return {
+        "right": (predicted * (targets > 0.5)).sum(0),  # noqa: PLR2004 - the same
+        "predicted": predicted.sum(0),
+        "expected": expected.sum(0),
+    }
 
 
 def _f1(right: float, predicted: float, expected: float) -> float:
@@ -69,9 +66,11 @@ def _f1(right: float, predicted: float, expected: float) -> float:
 
 @attrs.frozen(kw_only=True)
 class F1(Metric):
-    """The harmonic mean of precision and recall; logged as ``f1_macro``, ``f1_micro``, ``f1_weighted`` or
-    ``f1_per_class``.
+    """The harmonic mean of precision and recall, of classes or of labels; logged as ``f1_macro``, ``f1_micro``,
+    ``f1_weighted`` or ``f1_per_class``.
     """
+
+    target_kinds: ClassVar[tuple[TargetKind, ...]] = ("class", "labels")
 
     average: Average = "macro"
     """``macro``: the mean over the classes that occur in targets or predictions; ``micro``: over all rows at once;

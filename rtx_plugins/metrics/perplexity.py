@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from rtx_core import Outputs
-    from rtx_core.components import Direction
+    from rtx_core.components import Direction, TargetKind
 
 
 class PerplexityPart(MetricPart):
@@ -41,6 +41,8 @@ class PerplexityPart(MetricPart):
 @attrs.frozen(kw_only=True)
 class Perplexity(Metric):
     """The exponential of the mean cross-entropy, without smoothing or class weights; logged as ``perplexity``."""
+
+    target_kinds: ClassVar[tuple[TargetKind, ...]] = ("class",)
 
     def names(self) -> dict[str, Direction | None]:
         """``perplexity``, smaller is better."""

@@ -133,8 +133,8 @@ def at_least_two_names(_instance: object, _attribute: attrs.Attribute[Any], valu
     _refuse_repeated(value)
 
 
-def names_once(_instance: object, _attribute: attrs.Attribute[Any], value: tuple[str, ...] | None) -> None:
-    """Validator of a ``labels`` field of which one label is enough, or of a list of columns.
+def names_once(_instance: object, _attribute: attrs.Attribute[Any], value: str | tuple[str, ...] | None) -> None:
+    """Validator of a field of labels of which one is enough, or of columns.
 
     :raises ValueError: there is no name, or one occurs twice.
     """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rtx_core import Record
@@ -58,6 +61,36 @@ def test_a_table_keeps_its_columns_and_order(rtx, here, tmp_path):
         read = list(csv.reader(stream))
     assert [row[:3] for row in read] == written
     assert [row[3] for row in read[:3]] == ["prediction", "cold", "warm"]
+
+
+def test_tables_stored_by_column_are_answered(rtx, here, tmp_path):
+    """Parquet and Arrow input; in strict JSON a date is its text and what is not finite is null."""
+    columns = {
+        "text": ["red thing", "blue thing"],
+        "day": [dt.date(2020, 2, 29), None],
+        "values": [[0.5, float("nan")], [float("inf")]],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    with pa.OSFile(str(tmp_path / "in.feather"), "wb") as out, pa.ipc.new_file(out, pa.table(columns).schema) as writer:
+        writer.write_table(pa.table(columns))
+    for name in ("in.parquet", "in.feather"):
+        assert rows(rtx("predict", here, name).out) == [
+            {"text": "red thing", "day": "2020-02-29", "values": [0.5, None], "prediction": "warm"},
+            {"text": "blue thing", "day": None, "values": [None], "prediction": "cold"},
+        ]
+
+
+def test_input_is_read_as_the_source_of_its_format_was(rtx, trained, tmp_path, monkeypatch):
+    """Of several training sources the one of the input's format says how that is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.jsonl").write_bytes((trained / "train.jsonl").read_bytes())
+    (tmp_path / "more.csv").write_text("text;label\nred, and more;warm\n")
+    sources = '[{ files = ["train.jsonl"] }, { type = "csv", files = ["more.csv"], delimiter = ";" }]'
+    options = ("--output", "run", "--steps", 1, "--quiet", "--set", f"data.train={sources}")
+    assert rtx("run", trained / "colours.toml", *options).status == 0
+    (tmp_path / "in.csv").write_text("text;n\nred, and more;1\n")
+    (answer,) = rows(rtx("predict", "run", "in.csv").out)
+    assert (answer["text"], answer["n"]) == ("red, and more", "1")
 
 
 def test_formats_follow_the_names_and_agree(rtx, here, tmp_path):

@@ -11,6 +11,7 @@ import sys
 import textwrap
 
 import attrs
+import numpy as np
 import pytest
 import torch
 
@@ -184,6 +185,32 @@ def test_an_optimizer_is_restored_exactly(point):
     assert all(torch.equal(one, two) for one, two in zip(weights, resumed, strict=True))
 
 
+# --- targets ----------------------------------------------------------------------------------------------------------
+
+CLASSES = torch.tensor([0, 3, -100, 1, 1, -100, 2])
+"""Seven rows of 4 classes, of which two are ignored."""
+
+
+def targets_of(point, classes):
+    """Targets of the first kind that a loss or metric takes, made of classes; an ignored one is NaN among numbers."""
+    kind, *_ = component(point).target_kinds
+    if kind == "class":
+        return classes
+    values = torch.nn.functional.one_hot(classes.clamp_min(0), 4).float()
+    if kind == "values":
+        values = values * 3.5 - torch.arange(len(classes)).unsqueeze(1) / 7.0
+    return values.masked_fill((classes < 0).unsqueeze(1), torch.nan)
+
+
+@pytest.mark.parametrize("point", of_kind("loss") + of_kind("metric") + of_kind("task"))
+def test_what_targets_it_takes_is_said(point):
+    """Our losses, metrics and tasks say so, and ``check`` refuses those that don't fit each other."""
+    cls = component(point)
+    kinds = (cls.target_kind,) if point.startswith("task.") else cls.target_kinds
+    assert kinds
+    assert set(kinds) <= {"class", "labels", "values"}
+
+
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
@@ -194,7 +221,7 @@ def test_a_loss_does_not_mind_the_cut(point, sizes):
     part = settings(point).build(Outputs(size=4))
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(7, 4, generator=generator, dtype=torch.float64)
-    targets = torch.tensor([0, 3, -100, 1, 1, -100, 2])
+    targets = targets_of(point, CLASSES)
     whole, cut = (logits.clone().requires_grad_() for _ in range(2))
     expected = part.of_logits(whole, targets)
     expected.backward()
@@ -210,7 +237,7 @@ def test_a_loss_does_not_mind_the_cut(point, sizes):
 def test_a_loss_of_nothing_is_nothing(point):
     """Where every target is ignored the weight is 0 and the sum is a finite 0."""
     part = settings(point).build(Outputs(size=4))
-    targets = torch.full((3,), -100)
+    targets = targets_of(point, torch.full((3,), -100))
     assert part.weight(targets) == 0.0
     assert part.of_logits(torch.randn(3, 4), targets).item() == 0.0
 
@@ -223,7 +250,8 @@ def test_a_metric_adds_up(point):
     """Batches, and sums of two processes, give the value of the whole; a reset forgets; names are as declared."""
     metric = settings(point)
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(40, 4, generator=generator), torch.randint(0, 4, (40,), generator=generator), torch.ones(40)
+    targets = targets_of(point, torch.randint(-1, 4, (40,), generator=generator))
+    rows = torch.randn(40, 4, generator=generator), targets, torch.ones(40)
     whole, first, second = (metric.build(Outputs(size=4, labels=("a", "b", "c", "d"))) for _ in range(3))
     whole.update(*rows)
     first.update(*rows)
@@ -234,8 +262,11 @@ def test_a_metric_adds_up(point):
     for name, tensors in second.rows.items():
         first.collect(**{name: torch.cat(tensors)})
     expected = whole.compute()
-    assert first.compute() == pytest.approx(expected, rel=1e-12)
-    assert expected.keys() == metric.names().keys()
+    added = first.compute()
+    assert added.keys() == expected.keys() == metric.names().keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(added[name], value, rtol=1e-12)
+        assert np.isfinite(value).all()
 
 
 # --- callbacks --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import math
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -95,17 +96,42 @@ def tagged(rows):
     return [{"words": words, "tags": ["long" if len(word) > 5 else "short" for word in words]} for words in split]
 
 
+WIDER = ("architecture.initializer_range=0.2", "optimizer.lr=2e-3")
+"""With smaller weights, or at a higher rate, a model this narrow gives all texts almost the same logits."""
+
+
+def sorted_into(rows):
+    """Each definition with what can be said of it: its kind, and whether it is long; of a short animal nothing."""
+    return [
+        {
+            "text": row["text"],
+            "label": [name for name in (row["label"], _length(row)) if name not in ("animal", "short")],
+        }
+        for row in rows
+    ]
+
+
+def _length(row):
+    return "long" if len(row["text"]) > 60 else "short"
+
+
+def counted(rows):
+    """Each definition with how many words and characters it has, far from 0 and 1."""
+    return [{**row, "words": 1000 + 50 * len(row["text"].split()), "characters": len(row["text"])} for row in rows]
+
+
 @pytest.fixture(scope="module")
 def keep(tmp_path_factory):
     """A function that trains a task on 300 rows of the nouns for a few steps, and opens what is kept twice."""
 
-    def make(task, auto, change=lambda rows: rows):
+    def make(task, auto, change=lambda rows: rows, *sets):
         folder = tmp_path_factory.mktemp("kept")
         train = change(definitions("train", 300))
         (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in train), encoding="utf-8")
         (folder / "kept.toml").write_text(PIPELINE.format(task=task), encoding="utf-8")
         run = folder / "run"
-        assert main(["run", str(folder / "kept.toml"), "--output", str(run), "--quiet"]) == 0
+        options = [option for text in sets for option in ("--set", text)]
+        assert main(["run", str(folder / "kept.toml"), "--output", str(run), "--quiet", *options]) == 0
         with warnings_of_transformers() as warnings:
             tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
             theirs = auto.from_pretrained(run / "model").eval()
@@ -188,6 +214,47 @@ def test_a_pair_has_the_same_token_types_in_transformers(keep):
     torch.testing.assert_close(ours, kept.their_logits(encoded), rtol=0, atol=TOLERANCE)
     without = kept.their_logits({**encoded, "token_type_ids": torch.zeros_like(encoded["input_ids"])})
     assert (ours - without).abs().max() > 100 * TOLERANCE
+
+
+# --- labels and numbers -----------------------------------------------------------------------------------------------
+
+
+def test_logits_of_many_labels_are_transformers(keep):
+    """On 200 definitions; the model knows that its labels don't exclude each other, and what they are called."""
+    kept = keep(
+        'type = "multi_label_classification"\nthreshold = 0.3',
+        transformers.AutoModelForSequenceClassification,
+        sorted_into,
+        *WIDER,
+    )
+    expected = kept.their_logits(kept.encoded([row["text"] for row in kept.rows]))
+    assert kept.warnings == []
+    assert kept.theirs.config.problem_type == "multi_label_classification"
+    assert kept.theirs.config.id2label == dict(enumerate(["food", "long", "person", "plant"]))
+    torch.testing.assert_close(torch.cat(kept.ours.logits(kept.records)), expected, rtol=0, atol=TOLERANCE)
+    names = [
+        [kept.theirs.config.id2label[k] for k in row.nonzero().flatten().tolist()] for row in expected > math.log(3 / 7)
+    ]
+    assert [answer["prediction"] for answer in kept.ours.answers(kept.records)] == names
+    assert expected.std(0).min() > 1000 * TOLERANCE
+    assert len({tuple(labels) for labels in names}) > 1
+
+
+@pytest.mark.parametrize("target", ['"words"', '["words", "characters"]'])
+def test_logits_of_numbers_are_transformers(keep, target):
+    """On 200 definitions, with one number and with two; times deviation plus mean they are rtx's predictions."""
+    task = f'type = "regression"\ntarget = {target}'
+    kept = keep(task, transformers.AutoModelForSequenceClassification, counted, *WIDER)
+    expected = kept.their_logits(kept.encoded([row["text"] for row in kept.rows]))
+    assert kept.warnings == []
+    assert kept.theirs.config.problem_type == "regression"
+    torch.testing.assert_close(torch.cat(kept.ours.logits(kept.records)), expected, rtol=0, atol=TOLERANCE)
+    assert expected.std(0).min() > 1000 * TOLERANCE
+    outputs = kept.ours.outputs
+    numbers = expected.double() * torch.tensor(outputs.scale).double() + torch.tensor(outputs.center).double()
+    given = [answer["prediction"] for answer in kept.ours.answers(kept.records)]
+    ours = torch.tensor([[*answer.values()] if isinstance(answer, dict) else [answer] for answer in given]).double()
+    assert (ours - numbers).abs().max() <= TOLERANCE * max(outputs.scale) + 2**-23 * max(outputs.center)
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

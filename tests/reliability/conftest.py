@@ -58,6 +58,7 @@ patience = 4
 min_delta = 0.2
 """
 
+
 @attrs.frozen
 class Nursery:
     """A process that starts runs; see nursery.py."""

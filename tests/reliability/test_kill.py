@@ -7,13 +7,11 @@ early stopping, a callback that scales the rate, and an outside optimizer with f
 import functools
 import hashlib
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -35,9 +33,7 @@ class Victim:
 
     def start(self, **treatment):
         """Begin, or go on, and be treated: the exit status and the seconds that the process lived."""
-        plugins = [
-            word for name in ("prodigy", "spike_guard") for word in ("--plugin", ACME / "acme_rtx" / f"{name}.py")
-        ]
+        plugins = [word for file in self.plugin_files for word in ("--plugin", file)]
         arguments = ["run", "pipeline.toml", "--resume", "--output", self.folder, "--set", f"run.seed={self.seed}"]
         return self.nursery.order(
             arguments=list(map(str, [*arguments, *plugins])),
@@ -86,12 +82,13 @@ def without_clock(row):
 
 
 @pytest.fixture(scope="module")
-def victims(nursery, home, plugin_files):
+def victims(nursery, home, plugin_files, tmp_path_factory):
     """Runs of one pipeline, each in a folder of its own: ``victims(seed)`` gives the next."""
+    runs = tmp_path_factory.mktemp("killed")
     numbers = count(1)
 
     def next_one(seed):
-        return Victim(nursery, plugin_files, home, home / f"run-{next(numbers)}", seed)
+        return Victim(nursery, plugin_files, home, runs / f"run-{next(numbers)}", seed)
 
     return next_one
 
@@ -120,7 +117,7 @@ def kill(victims, seed, chance, *, kills, inside, seconds):
     :param inside: at least so many of the kills come inside a save.
     :param seconds: that a run takes which nobody disturbs.
     """
-    happened = happened_inside = 0
+    happened = happened_inside = runs = 0
     while happened < kills or happened_inside < inside:
         victim = victims(seed)
         while True:
@@ -128,13 +125,15 @@ def kill(victims, seed, chance, *, kills, inside, seconds):
                 # At most two saves later: every process gets some way, however short.
                 answer = victim.start(kill_in_save=chance.randint(1, 2 * CALLS_OF_A_COMMIT))
             else:
-                answer = victim.start(signal=int(signal.SIGKILL), after=chance.uniform(0, seconds))
+                answer = victim.start(signal=int(signal.SIGKILL), after=chance.uniform(0, 0.7 * seconds))
             if answer["status"] == 0:
                 break
             assert answer["status"] == -signal.SIGKILL, victim.said
             happened += 1
             happened_inside += victim.was_inside_a_save()
+        runs += 1
         yield victim
+    print(f"{happened} kills, {happened_inside} of them inside a save, in {runs} runs")
 
 
 def check_kills(victims, straight, seed, *, kills, inside):

@@ -168,17 +168,24 @@ def test_toml_in_the_docs_passes_check(block, rtx, tmp_path, monkeypatch):
 
 def make_files(tables, folder):
     """The data and the folder of weights that a sample names."""
-    data = tables.get("data", {})
-    for table in (data, *(table for table in data.values() if isinstance(table, dict))):
-        for name in table.get("files", ()):
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes((folder / "my.csv").read_bytes())
+    for name in named_files(tables.get("data", {})):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name.replace("*", "x")).write_bytes((folder / "my.csv").read_bytes())
     source = tables.get("architecture", {}).get("from_pretrained", "run:")
     if not source.startswith(("run:", "hub:")):
         (folder / source).mkdir(parents=True)
         (folder / source / "config.json").write_text('{"model_type": "bert"}')
         (folder / source / "vocab.txt").touch()
         (folder / source / "model.safetensors").touch()  # check sees that it is there
+
+
+def named_files(value):
+    """Every entry of a ``files`` list in ``[data]``, at any depth."""
+    if isinstance(value, dict):
+        yield from value.get("files", ())
+        value = list(value.values())
+    for inner in value if isinstance(value, list) else ():
+        yield from named_files(inner)
 
 
 def install_packages(page, site):

@@ -1,10 +1,12 @@
 """The order of samples and the cutting of a step."""
 
+from itertools import starmap
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from rtx_core.order import Cutting, Order
+from rtx_core.order import Cutting, MixedOrder, Order, Share, shares
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100, 65_535, 65_536, 65_537, 100_003])
@@ -91,3 +93,67 @@ def test_every_process_gets_as_many_pieces():
     """A process without a piece of its own gets an empty one."""
     cutting = Cutting(samples=5, batch_size=5, micro_batch_size=2, processes=4)
     assert [len(piece) for piece in cutting.pieces(np.array([1, 1, 1, 1, 1]))] == [2, 2, 1, 0]
+
+
+# --- several sources --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "weights", "drawn"),
+    [
+        ((4, 20), (1, 3), (4, 12)),
+        ((20, 20), (1, 3), (7, 20)),  # 6 2/3 is rounded up
+        ((10, 30), (1, 3), (10, 30)),
+        ((10, 7), (1, 1), (7, 7)),
+        ((3, 1000, 50), (0.1, 0.2, 0.7), (3, 6, 21)),  # 0.1 is a tenth, not the nearest float
+        ((10,), (5,), (10,)),
+        ((1000, 1), (1e-9, 1.0), (1, 1)),
+    ],
+)
+def test_an_epoch_ends_when_a_source_is_used_up(sizes, weights, drawn):
+    """Each source gives its share by weight, so that no share is larger than its source and one is as large."""
+    assert tuple(share.drawn for share in shares(sizes, weights)) == drawn
+
+
+@pytest.mark.parametrize(("sizes", "drawn"), [((4, 20), (4, 12)), ((70_000, 100_000), (70_000, 30_000)), ((5,), (5,))])
+def test_an_epoch_takes_its_share_of_each_source(sizes, drawn):
+    """Ids are those of the sources end to end; the source that is used up comes whole."""
+    order = MixedOrder(3, tuple(starmap(Share, zip(sizes, drawn, strict=True))))
+    ends = np.cumsum(sizes)
+    for epoch in range(3):
+        samples = order.samples(epoch, 0, order.size)
+        counts = np.bincount(np.searchsorted(ends, samples, side="right"), minlength=len(sizes))
+        assert counts.tolist() == list(drawn)
+        whole = int(np.argmax(np.equal(sizes, drawn)))
+        own = samples[(samples >= ends[whole] - sizes[whole]) & (samples < ends[whole])]
+        assert np.array_equal(np.sort(own), np.arange(ends[whole] - sizes[whole], ends[whole]))
+
+
+@pytest.mark.parametrize(("size", "drawn"), [(20, 12), (21, 1), (70_000, 40_000)])
+def test_no_sample_comes_again_before_all_have_come(size, drawn):
+    """Over the epochs a source is gone through in passes, also where they end within an epoch."""
+    order = MixedOrder(5, (Share(drawn, drawn), Share(size, drawn)))
+    epochs = 3 * size // drawn
+    counts = np.zeros(size, dtype=int)
+    for epoch in range(epochs):
+        samples = order.samples(epoch, 0, order.size)
+        counts += np.bincount(samples[samples >= drawn] - drawn, minlength=size)
+        assert counts.max() - counts.min() <= 1
+    assert counts.sum() == epochs * drawn
+
+
+@pytest.mark.parametrize("size", [1000, 70_000])
+def test_a_mixture_can_be_asked_for_in_any_pieces(size):
+    """Its order too is a pure function of seed, epoch and position."""
+    order = MixedOrder(7, (Share(size, size), Share(2 * size, size // 2)))
+    whole = order.samples(2, 0, order.size)
+    assert np.array_equal(order.samples(2, 333, 777), whole[333:777])
+    assert not np.array_equal(order.samples(3, 0, order.size), whole)
+    assert not np.array_equal(MixedOrder(8, order.sources).samples(2, 0, order.size), whole)
+
+
+def test_sources_are_mixed():
+    """Where the samples of one source stand in an epoch is uniform (chi-square, p > 1e-4)."""
+    order = MixedOrder(11, (Share(100, 100), Share(500, 300)))
+    counts = sum(np.add.reduceat(order.samples(epoch, 0, 400) < 100, np.arange(0, 400, 40)) for epoch in range(300))
+    assert stats.chisquare(counts).pvalue > 1e-4

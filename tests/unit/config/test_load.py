@@ -206,11 +206,6 @@ def test_several_evaluation_sets(loaded, base):
             "8:9: data.split: takes nothing; give eval or test a share, as split = { eval = 0.1 }",
         ),
         (
-            'type = "jsonl"\n[data.train]\nfiles = ["train.jsonl"]',
-            'type = "jsonl"\ntrain = [{ files = ["train.jsonl"], weight = 1 }]',
-            "8:1: data.train: several sources are not supported yet; give one table",
-        ),
-        (
             '[data.train]\nfiles = ["train.jsonl"]\n',
             "",
             "6:1: data.train: missing table; it says where the records are",
@@ -218,7 +213,7 @@ def test_several_evaluation_sets(loaded, base):
         (
             'type = "jsonl"\n[data.train]',
             '[data.train]\ntype = "jsonl"',
-            "10:1: data.eval.type: missing; it names the data: csv, jsonl, text",
+            "10:1: data.eval.type: missing; it names the data: arrow, conll, csv, jsonl, parquet, spans, text",
         ),
         ("files = [", "weight = 2\nfiles = [", "9:1: data.train.weight: unknown key; "),
         ("eval.jsonl", "gone.jsonl", "11:10: data.eval.files[0]: no such file: "),

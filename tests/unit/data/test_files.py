@@ -5,13 +5,19 @@ import hashlib
 import itertools
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rtx_core import DataError
-from rtx_plugins.data.common import matches
+from rtx_plugins.data.common import matches, unpacked_name
 from rtx_plugins.data.csv import Csv
 from rtx_plugins.data.jsonl import Jsonl
 from rtx_plugins.data.text import Text
+
+
+def packed_as(ending, content):
+    """Bytes as the packer of this ending writes them."""
+    return gzip.compress(content) if ending == ".gz" else pa.compress(content, codec="zstd", asbytes=True)
 
 
 def texts(data):
@@ -95,12 +101,37 @@ def test_what_is_not_utf_8_is_refused(write, complaint, component, content, mess
     ("component", "content"),
     [(Text, "x\ny\n"), (Jsonl, '{"text": "x"}\n{"text": "y"}\n'), (Csv, "text\nx\ny\n")],
 )
-def test_gzipped_files_are_the_same_data(write, component, content):
-    """A name that ends in ``.gz`` is unpacked; records and fingerprint equal those of the plain file."""
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_packed_files_are_the_same_data(write, component, content, ending):
+    """A name that ends in ``.gz`` or ``.zst`` is unpacked; records and fingerprint equal those of the plain file."""
     plain = component(files=(write("a.txt", content),))
-    packed = component(files=(write("a.txt.gz", gzip.compress(content.encode())),))
+    packed = component(files=(write(f"a.txt{ending}", packed_as(ending, content.encode())),))
     assert texts(plain) == texts(packed) == ["x", "y"]
     assert plain.fingerprint() == packed.fingerprint()
+
+
+def test_a_large_packed_file_is_read_line_by_line(write):
+    """Lines come through whole where the file's blocks end within them."""
+    content = "".join(f"line {i} " + "é" * (i % 50) + "\n" for i in range(20_000))
+    for ending in (".gz", ".zst"):
+        file = write(f"a{ending}", packed_as(ending, content.encode()))
+        assert texts(Text(files=(file,))) == content.splitlines()
+
+
+def test_a_file_packed_in_parts_is_read_whole(write):
+    """Both formats allow packed files end to end, as parallel packers write them; the case of the name is no matter."""
+    for ending in (".gz", ".zst"):
+        file = write(f"A{ending.upper()}", packed_as(ending, b"x\n") + packed_as(ending, b"y\n"))
+        assert texts(Text(files=(file,))) == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("A.TSV", "a.tsv"), ("a.csv.gz", "a.csv"), ("a.b.Zst", "a.b"), ("gz", "gz"), ("a.gz.zst", "a.gz")],
+)
+def test_the_name_of_what_is_packed(name, expected):
+    """One ending is taken away, whatever its case."""
+    assert unpacked_name(Path(name)) == expected
 
 
 def test_a_gzipped_tsv_is_a_tsv(write):
@@ -110,11 +141,28 @@ def test_a_gzipped_tsv_is_a_tsv(write):
 
 
 @pytest.mark.parametrize(
-    "content", [b"not gzip\n", gzip.compress(b"x\n" * 1000, mtime=0)[:-12], b"\x1f\x8b\x08" + b"\xff" * 40]
+    ("name", "content"),
+    [
+        ("a.gz", b"not gzip\n"),
+        ("a.gz", gzip.compress(b"x\n" * 1000, mtime=0)[:-12]),
+        ("a.gz", b"\x1f\x8b\x08" + b"\xff" * 40),
+        ("a.zst", b"not zstd\n"),
+        ("a.zst", packed_as(".zst", b"x\n" * 1000)[:-5]),
+        ("a.zst", packed_as(".zst", b"x\n")[:5] + b"\xff" * 40),
+        ("a.zst", packed_as(".zst", b"x\n") + b"and more"),
+    ],
 )
-def test_a_damaged_gzip_file_is_named(write, complaint, content):
-    """A file that can't be unpacked is one error."""
-    assert complaint(Text(files=(write("a.gz", content),))).startswith("a.gz: can't be read: ")
+def test_a_damaged_packed_file_is_named(write, complaint, name, content):
+    """A file that can't be unpacked, or was cut, is one error."""
+    assert complaint(Text(files=(write(name, content),))).startswith(f"{name}: can't be read: ")
+
+
+@pytest.mark.parametrize("name", ["gone.gz", "gone.zst"])
+def test_a_missing_packed_file_is_named(tmp_path, name):
+    """In the system's words."""
+    with pytest.raises(DataError) as caught:
+        list(Text(files=(tmp_path / name,)).records())
+    assert str(caught.value) == f"{tmp_path}/{name}: can't be read: No such file or directory"
 
 
 def test_a_record_knows_its_file_and_line(write):

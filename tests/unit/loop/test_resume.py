@@ -77,11 +77,14 @@ class StopsLate(Callback):
 
 @attrs.frozen(kw_only=True)
 class Says(Callback):
-    """Logs a number in every odd step."""
+    """Logs a number in every odd step, and one when a row is written already."""
 
     def on_step_end(self, run):
         if run.step % 2:
             run.log({"odd": np.float64(run.step)})
+
+    def on_log(self, run, values):
+        run.log({"seen": torch.tensor(run.step)})
 
 
 class ForgetfulPart:
@@ -293,13 +296,18 @@ def test_a_stop_that_comes_too_late_is_answered_after_the_next_step(train, parts
     assert files(outcome.folder) == before
 
 
-def test_a_value_that_no_row_was_written_for_is_dropped(train, parts):
-    """A row holds what was logged in its own step, not what an earlier one left."""
-    outcome = train(TWENTY, extra="[callbacks.says]\n", sets=[*LONG, "callbacks.metrics.every=2 steps"])
-    said = {row["step"]: row.get("says/odd") for row in outcome.rows}
-    assert said == {2: None, 4: None, 6: None, 8: None}
-    every = train(TWENTY, extra="[callbacks.says]\n", sets=LONG)
-    assert [row.get("says/odd") for row in every.rows] == [1.0, None, 3.0, None, 5.0, None, 7.0, None, 9.0]
+def test_what_is_logged_waits_for_the_next_row(train, stumbling):
+    """Also across a resume, and where a row was just written; a norm of the gradient goes with its step."""
+    sets = [*LONG, "callbacks.metrics.every=2 steps", "callbacks.checkpoint.every=1 step"]
+    norm = ["callbacks.clip_grad_norm.enabled=true", "callbacks.clip_grad_norm.max_norm=1.0"]
+    settings = {"sets": [*sets, *norm], "extra": "[callbacks.says]\n[callbacks.refuse]\nsteps = [3]\n"}
+    straight = train(TWENTY, **settings)
+    said = {row["step"]: (row.get("says/odd"), row.get("says/seen")) for row in straight.rows}
+    assert said == {2: (1.0, None), 4: (3.0, 2.0), 6: (5.0, 4.0), 8: (7.0, 6.0)}
+    assert [row["step"] for row in straight.rows if "grad_norm" in row] == [2, 6, 8]  # step 4 was skipped
+    for step in (3, 4, 5):
+        Stumble.fired.clear()
+        assert_same_run(stumbling(TWENTY, step, **settings), straight)
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
