@@ -76,6 +76,7 @@ class _Ragged:
         self.lengths = np.array([len(row) for row in rows], dtype=np.int64)
         self._starts = np.cumsum(self.lengths) - self.lengths
         self.values = joined(rows, dtype)
+        self._all_single = bool((self.lengths == 1).all())
 
     def __getitem__(self, index: int) -> np.ndarray:
         start = self._starts[index]
@@ -83,6 +84,8 @@ class _Ragged:
 
     def places(self, ids: np.ndarray) -> np.ndarray:
         """Where the values of several rows are, end to end."""
+        if self._all_single:
+            return ids
         lengths = self.lengths[ids]
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0

@@ -276,12 +276,17 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         sync_folder(path.parent)
 
 
+_COMPACT = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+
+
 def strict_json(value: Any, *, indent: int | None = None) -> str:
     """JSON that any reader accepts: NaN and infinities, which it has no word for, become null."""
+    # json.dumps makes an encoder for each call; a row of metrics is written in every step.
+    encoder = _COMPACT if indent is None else json.JSONEncoder(allow_nan=False, ensure_ascii=False, indent=indent)
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
+        text = encoder.encode(value)
     except ValueError:
-        text = json.dumps(_finite(value), allow_nan=False, ensure_ascii=False, indent=indent)
+        text = encoder.encode(_finite(value))
     # Half a surrogate pair (a file name that is not UTF-8 holds such) is legal in JSON only as an escape.
     return text.encode("utf-8", "backslashreplace").decode()
 
