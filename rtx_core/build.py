@@ -10,7 +10,7 @@ import itertools
 import os
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import psutil
@@ -26,12 +26,12 @@ from rtx_core.lengths import Horizon
 from rtx_core.model import Model, TrainedModule, initialize, make_model
 from rtx_core.order import Cutting, EpochOrder, MixedOrder, Order, shares
 from rtx_core.reading import Records, read_records
-from rtx_core.registry import PartHooks
+from rtx_core.registry import PartHooks, built
 from rtx_core.run import Run
 from rtx_core.schedule import build_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import tokenizers
 
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from rtx_core.config import Pipeline
     from rtx_core.console import Console
     from rtx_core.samples import Record, Sample
+
+Part = TypeVar("Part")
 
 _DEFAULT_MAX_LENGTH = 512
 
@@ -121,8 +123,9 @@ def prepare(pipeline: Pipeline, *, console: Console, tokenizer_folder: Path | No
     vocab_size = _table_rows(pipeline.architecture, tokenizer)
     max_length = _max_length(pipeline)
     outputs = pipeline.task.outputs(records.train, vocab_size)
-    task = pipeline.task.build(
-        tokenizer, outputs, max_length=max_length, special_tokens=pipeline.architecture.special_tokens
+    special_tokens = pipeline.architecture.special_tokens
+    task = _built(
+        pipeline, "task", pipeline.task.build, tokenizer, outputs, max_length=max_length, special_tokens=special_tokens
     )
     train, sizes = _encoded_sources(task, records, console)
     order = _order(pipeline.run.seed, sizes, records.weights)
@@ -151,17 +154,27 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
     :raises InputError: a checkpoint doesn't fit the model, or a rule names no parameter.
     :raises PluginError: parts contradict each other.
     """
-    strategy = pipeline.strategy.build(pipeline.run.device)
+    strategy = _built(pipeline, "strategy", pipeline.strategy.build, pipeline.run.device)
     model, loaded = build_model(pipeline, prepared, working_directory=Path.cwd())
     model.to(strategy.device)
-    loss = pipeline.loss.build(prepared.outputs)
+    loss = _built(pipeline, "loss", pipeline.loss.build, prepared.outputs)
     module = strategy.wrap(TrainedModule(model, loss).to(strategy.device))
     groups = parameter_groups(model, pipeline.architecture.layer_names(), pipeline.optimizer)
-    optimizer = pipeline.optimizer.build(groups)
-    schedule = build_schedule(pipeline.scheduler, prepared.horizon)
-    metrics = {name: metric.build(prepared.outputs) for name, metric in pipeline.metrics.items()}
+    optimizer = _built(pipeline, "optimizer", pipeline.optimizer.build, groups)
+    schedule = _built(pipeline, "scheduler", build_schedule, pipeline.scheduler, prepared.horizon)
+    if prepared.horizon.steps(pipeline.scheduler.warmup) == prepared.horizon.total:
+        console.warn(
+            f"all {prepared.horizon.total} steps are warm-up (scheduler.warmup), so the rate never reaches its peak"
+        )
+    metrics = {
+        name: _built(pipeline, f"metrics.{name}", metric.build, prepared.outputs)
+        for name, metric in pipeline.metrics.items()
+    }
+    callbacks = {
+        name: _built(pipeline, f"callbacks.{name}", callback.build) for name, callback in pipeline.callbacks.items()
+    }
     parts: dict[str, Any] = {
-        **{f"callback.{name}": callback.build() for name, callback in pipeline.callbacks.items()},
+        **{f"callback.{name}": callback for name, callback in callbacks.items()},
         "optimizer": optimizer,
         "scheduler": schedule,
         "loss": loss,
@@ -210,6 +223,17 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         eval_every=prepared.horizon.exact(pipeline.training.eval_every),
         loaded=loaded,
     )
+
+
+def _built(pipeline: Pipeline, table: str, build: Callable[..., Part], *arguments: object, **settings: object) -> Part:
+    """The part of a table (``callbacks.ema``); an error says whose it is.
+
+    :raises PluginError: there is none.
+    """
+    kind, dot, name = table.partition(".")
+    chosen = pipeline.chosen.get(table)
+    source = "" if chosen is None else chosen.source
+    return built(f"{kind.removesuffix('s')}.{name}" if dot else table, source, build, *arguments, **settings)
 
 
 def build_model(
@@ -291,7 +315,7 @@ def _tokenizer(pipeline: Pipeline, records: Sequence[Record], folder: Path | Non
     if kept is not None and kept.is_file():
         return tokenizers.Tokenizer.from_file(str(kept))
     texts = (text for record in records for text in pipeline.task.texts(record))
-    tokenizer = pipeline.tokenizer.build(texts, pipeline.architecture.special_tokens)
+    tokenizer = _built(pipeline, "tokenizer", pipeline.tokenizer.build, texts, pipeline.architecture.special_tokens)
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_text_atomically(kept, tokenizer.to_str(pretty=True))

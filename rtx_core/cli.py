@@ -7,6 +7,7 @@ error's. A plugin's module is imported only for the command that was asked for, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import importlib.metadata
 import json
@@ -15,7 +16,7 @@ import re
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 import attrs
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
+_STDERR = 2
 _CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 _REFUSALS_OF_THE_SYSTEM = {
     errno.EACCES,
@@ -44,11 +46,12 @@ _REFUSALS_OF_THE_SYSTEM = {
     errno.ENAMETOOLONG,
     errno.EMFILE,
 }
-_PART_IN_NOTE = re.compile(r"in (?P<hook>\w+) of (?P<part>[\w-]+(?:\.[\w./:-]+)?)")
+_PART_IN_NOTE = re.compile(r"in (?P<hook>\w+) of (?P<part>[\w-]+(?:\.[\w./:-]+)?)(?: \((?P<source>[^()]+)\))?")
 
 
 def entry_point() -> int:
     """The command ``rtx``."""
+    _open_closed_streams()
     return main(sys.argv[1:])
 
 
@@ -59,9 +62,9 @@ def main(argv: Sequence[str]) -> int:
     """
     try:
         status = _command(list(argv))
-        sys.stdout.flush()
+        _flush_results()
     except SystemExit as end:  # argparse ends --help like this
-        status = end.code if isinstance(end.code, int) else _BAD_INPUT
+        status = _status_of(end)
     except PipelineError as error:
         _complain(*_rendered(error.problems))
         status = error.exit_status
@@ -78,7 +81,51 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last to see it
         _complain(_unexpected(error))
         status = 1
+    for stream in (sys.stdout, sys.stderr):
+        _give_up_if_full(stream)
     return status
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def _open_closed_streams() -> None:
+    """Where the caller closed stdout or stderr (``2>&-``), send it nowhere.
+
+    Otherwise the next file that is opened gets its number, and what a library says on stderr ends up in a checkpoint.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open as long as Python
+
+
+def _flush_results() -> None:
+    """What is still in stdout's buffer belongs to the command: if it can't be written, the command has failed."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RtxError(f"stdout can't be written: {error.strerror or error}") from error
+
+
+def _give_up_if_full(stream: TextIO) -> None:
+    """Python flushes once more at its end, and would end with another status where that fails; so nothing may be left."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _status_of(end: SystemExit) -> int:
+    """As Python itself takes ``sys.exit(…)``: a text is a complaint, nothing is success."""
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    _complain(str(end.code))
+    return 1
 
 
 # --- which command ----------------------------------------------------------------------------------------------------
@@ -321,8 +368,9 @@ def _version() -> str:
 
 
 def _complain(*lines: str) -> None:
-    for line in lines:
-        print(line, file=sys.stderr)
+    with contextlib.suppress(OSError):  # then there is nobody to say it to; the exit status does
+        for line in lines:
+            print(line, file=sys.stderr)
 
 
 def _rendered(problems: Sequence[Problem]) -> list[str]:
@@ -343,7 +391,8 @@ def _culprit(error: Exception) -> str:
     """Rtx, or the part that the error's notes name, with the package that supplies it where that is certain."""
     for note in getattr(error, "__notes__", ()):
         if found := _PART_IN_NOTE.fullmatch(note):
-            return f"{found['part']} ({found['hook']}){_supplied(found['part'])}"
+            supplied = f", supplied by {found['source']}" if found["source"] else _supplied(found["part"])
+            return f"{found['part']} ({found['hook']}){supplied}"
     return f"rtx {_version()}"
 
 

@@ -5,8 +5,9 @@ Messages go to stderr; results of commands go to stdout and are not this module'
 
 from __future__ import annotations
 
+import io
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import rich.console
 
@@ -20,15 +21,47 @@ if TYPE_CHECKING:
 _PLAIN_WIDTH = 120
 
 
+class _Outlet:
+    """A stream that falls silent once it can't be written: a training is worth more than what it says."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self.failure: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write it, or drop it."""
+        if self.failure is None:
+            try:
+                return self._stream.write(text)
+            except OSError as error:
+                self.failure = error
+        return len(text)
+
+    def flush(self) -> None:
+        """The same for what is still in the stream's buffer."""
+        if self.failure is None:
+            try:
+                self._stream.flush()
+            except OSError as error:
+                self.failure = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class Console:
     """Says each thing once on stderr and, while a log is open, writes the same as plain text there."""
 
     def __init__(self, stream: IO[str] | None = None, *, quiet: bool = False) -> None:
         """Speak on ``stream`` (stderr unless given); a quiet console only writes the log."""
         stream = stream if stream is not None else sys.stderr
+        if stream is None:  # Python's way to say that stderr was closed before it started
+            stream, quiet = io.StringIO(), True
         plain = not stream.isatty()
+        self._outlet = _Outlet(stream)
+        self._told_of_failure = False
         self.rich = rich.console.Console(
-            file=stream, quiet=quiet, highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None
+            file=cast("IO[str]", self._outlet), quiet=quiet, highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None
         )
         self._log: rich.console.Console | None = None
 
@@ -46,9 +79,19 @@ class Console:
     def say(self, message: RenderableType = "", *, style: str | None = None) -> None:
         """Say a line or anything that rich can draw. Square brackets in a string are text, not markup."""
         self.rich.print(message, style=style, markup=False)
+        self._tell_of_failure()
         if self._log is not None:
             self._log.print(message, markup=False)
             self._log.file.flush()
+
+    def _tell_of_failure(self) -> None:
+        """Say in the log, once, that nobody hears what is said; the progress bar may have found out."""
+        failure = self._outlet.failure
+        if self._log is None or failure is None or self._told_of_failure:
+            return
+        self._told_of_failure = True
+        reason = failure.strerror or failure
+        self._log.print(f"warning: the terminal can't be written ({reason}); from here on only this file is", markup=False)
 
     def warn(self, message: str) -> None:
         """Say what a person should look at."""
@@ -60,6 +103,7 @@ class Console:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._tell_of_failure()
         if self._log is not None:
             self._log.file.close()
             self._log = None

@@ -119,6 +119,15 @@ class RunFolder:
             raise
         return folder
 
+    @classmethod
+    def refuse(cls, path: Path, way: Way) -> None:
+        """Raise what :meth:`claim` would raise of a folder as it is now, without touching it.
+
+        :raises InputError: it holds a run that would be lost, or files of somebody else's.
+        """
+        if way != "new":
+            cls(path)._refuse(way)  # noqa: SLF001 - its own class
+
     def release(self) -> None:
         """Let other processes take the folder."""
         if self._lock is not None:

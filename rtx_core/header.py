@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rtx_core.weights import LoadReport
 
 _SHOWN_LABELS = 6
-_SHOWN_NAMES = 6
+_SHOWN_NAMES = 3
 
 
 def header(pipeline: Pipeline, prepared: Prepared, training: Training) -> RenderableType:
@@ -100,25 +100,32 @@ def plan_line(pipeline: Pipeline, prepared: Prepared) -> str:
     """How many steps, and of what."""
     horizon, cutting = prepared.horizon, prepared.cutting
     pieces = -(-cutting.batch_size // (cutting.micro_batch_size * cutting.processes))
+    length = pipeline.training.duration
+    same = "" if length.unit == "steps" else f"{length} = "
     return (
-        f"{pipeline.training.duration} = {counted(horizon.total, 'step')} of {counted(cutting.batch_size, 'sequence')}"
+        f"{same}{counted(horizon.total, 'step')} of {counted(cutting.batch_size, 'sequence')}"
         + (f" in {pieces} micro-batches" if pieces > 1 else "")
         + f" · {horizon.steps_per_epoch:,} an epoch"
     )
 
 
-def summary(training: Training, folder: Path, test: Mapping[str, Any]) -> RenderableType:
+def summary(training: Training, folder: Path, test: Mapping[str, Any], *, resumed: bool = False) -> RenderableType:
     """How the run ended: the best value, the test set's, the time it took, and what can be done with the model.
 
     :param test: the values of the test set by full name, empty where there is none.
+    :param resumed: the time is that of the steps since a checkpoint.
     """
-    return _aligned(_summary_rows(training, folder, test))
+    return _aligned(_summary_rows(training, folder, test, resumed=resumed))
 
 
-def _summary_rows(training: Training, folder: Path, test: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _summary_rows(
+    training: Training, folder: Path, test: Mapping[str, Any], *, resumed: bool
+) -> Iterator[tuple[str, str]]:
     run = training.run
-    of_all = "" if run.step == run.horizon.total else f" of {run.horizon.total:,}"
-    steps = f"{run.step:,}{of_all} steps, {run.epoch:.4g} epochs{_time_taken(folder)}"
+    whole, epochs = run.horizon.total, f"{run.epoch:.4g}"
+    done = counted(run.step, "step") if run.step == whole else f"{run.step:,} of {counted(whole, 'step')}"
+    taken = _time_taken(folder) + (" in this session" if resumed else "")
+    steps = f"{done}, {epochs} epoch{'' if epochs == '1' else 's'}{taken}"
     yield "done", f"{steps} · {run.stop_reason}" if run.stop_reason else steps
     if run.best_value is not None:
         yield "best", f"{run.monitor} {number(run.best_value)} at step {run.best_step:,}"
@@ -189,8 +196,9 @@ def _described(outputs: Outputs) -> Iterator[str]:
 
 
 def _named(names: Sequence[str], what: str) -> str:
-    """``0 new``, ``2 new (a, b)``, ``9 new (a, b, c, d, e, f, …)``."""
-    some = f" ({', '.join(names[:_SHOWN_NAMES])}{', …' if len(names) > _SHOWN_NAMES else ''})" if names else ""
+    """``0 new``, ``2 new (a, b)``, ``9 new (a, b, c and 6 more)``."""
+    more = f" and {len(names) - _SHOWN_NAMES:,} more" if len(names) > _SHOWN_NAMES else ""
+    some = f" ({', '.join(names[:_SHOWN_NAMES])}{more})" if names else ""
     return f"{len(names):,} {what}{some}"
 
 

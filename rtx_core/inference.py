@@ -15,6 +15,7 @@ from rtx_core.errors import InputError
 from rtx_core.folder import RunFolder
 from rtx_core.model import Model, make_model
 from rtx_core.order import cut_by_length
+from rtx_core.registry import built
 from rtx_core.samples import Batch
 
 if TYPE_CHECKING:
@@ -73,38 +74,85 @@ def load(folder: Path, registry: Registry) -> Trained:
     if not (run.model / "model.safetensors").is_file():
         raise InputError(f"{folder} has no kept model yet (status: {record.get('status')}); finish the run first")
     parts = load_parts(run.resolved, registry=registry)
-    tokenizer = _tokenizer(run.model)
-    outputs = _outputs(record["outputs"])
+    outputs = _outputs(record.get("outputs"), run.record)
+    vocab_size = _whole_number(record.get("vocab_size"), f"{run.record}: vocab_size")
+    max_length = _max_length(record, parts.architecture.usable_positions, run.record)
+    tokenizer = _tokenizer(run.model / "tokenizer.json", vocab_size)
+    special_tokens = parts.architecture.special_tokens
+    task = built(
+        "task",
+        "",
+        parts.task.build,
+        tokenizer,
+        outputs,
+        max_length=max_length,
+        special_tokens=special_tokens,
+    )
     model = make_model(
         parts.architecture,
         parts.head,
         task=parts.task_name,
         outputs=outputs.size,
-        vocab_size=record["vocab_size"],
+        vocab_size=vocab_size,
         seed=0,
     )
     weights.load_exactly(run.model, model.tensors())
     model.eval()
-    return Trained(
-        settings=parts.task,
-        task=parts.task.build(
-            tokenizer,
-            outputs,
-            max_length=record["max_length"],
-            special_tokens=parts.architecture.special_tokens,
-        ),
-        model=model,
-        outputs=outputs,
-    )
+    return Trained(settings=parts.task, task=task, model=model, outputs=outputs)
 
 
-def _outputs(record: Mapping[str, Any]) -> Outputs:
-    """The outputs as run.json has them; JSON has lists where they have tuples."""
-    kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
-    return Outputs(**kept)
+# --- what run.json and tokenizer.json say -----------------------------------------------------------------------------
 
 
-def _tokenizer(folder: Path) -> tokenizers.Tokenizer:
+def _outputs(found: object, file: Path) -> Outputs:
+    """The outputs as run.json has them; JSON has lists where they have tuples.
+
+    :raises InputError: they are damaged.
+    """
+    place = f"{file}: outputs"
+    if not isinstance(found, dict) or not found.keys() <= {field.name for field in attrs.fields(Outputs)}:
+        raise InputError(f"{place}: expected what rtx wrote there, got {found!r}")
+    size = _whole_number(found.get("size"), f"{place}.size")
+    kept: dict[str, Any] = {}
+    for name, of_type in (("labels", str), ("counts", int), ("center", float), ("scale", float)):
+        values = found.get(name)
+        if values is None:
+            continue
+        if not isinstance(values, list) or not all(isinstance(value, of_type) for value in values):
+            raise InputError(f"{place}.{name}: expected a list of {of_type.__name__}, got {values!r}")
+        if len(values) != size:
+            raise InputError(f"{place}.{name}: has {len(values)} entries, but the model has {size} outputs")
+        kept[name] = tuple(values)
+    return Outputs(size=size, **kept)
+
+
+def _max_length(record: Mapping[str, Any], usable: int | None, file: Path) -> int:
+    length = _whole_number(record.get("max_length"), f"{file}: max_length")
+    if usable is not None and length > usable:
+        raise InputError(f"{file}: max_length: {length}, but the architecture has only {usable} usable positions")
+    return length
+
+
+def _whole_number(value: object, place: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{place}: expected a whole number from 1, got {value!r}")
+    return value
+
+
+def _tokenizer(file: Path, vocab_size: int) -> tokenizers.Tokenizer:
+    """The kept model's tokenizer.
+
+    :raises InputError: it is missing, damaged, or another model's.
+    """
     import tokenizers
 
-    return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    if not file.is_file():
+        raise InputError(f"there is no {file}")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises Exception itself
+        raise InputError(f"{file} can't be read: {error}") from error
+    tokens = tokenizer.get_vocab_size(with_added_tokens=True)
+    if tokens > vocab_size:
+        raise InputError(f"{file} has {tokens} tokens, but the model's table has only {vocab_size} rows")
+    return tokenizer

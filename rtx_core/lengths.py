@@ -14,6 +14,10 @@ from rtx_core.errors import InputError
 _NUMBER = re.compile(r"\s*(?P<number>\d+(?:_\d+)*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(?P<unit>%|[a-z]*)\s*")
 
 
+_LONGEST = 2**53
+"""Of any unit: up to here a float counts steps exactly, and no run gets there."""
+
+
 @attrs.frozen
 class Length:
     """How long something lasts in the course of training. Exact: ``"0.1 epochs"`` is the fraction 1/10."""
@@ -38,6 +42,10 @@ class Length:
         plural = unit if unit == "%" or unit.endswith("s") else f"{unit}s"
         if plural not in cls.units:
             raise ValueError(f'unknown unit "{unit}" in "{text}"; units are {", ".join(cls.units)}')
+        size = float(number)
+        # Before the exact value is made, which takes as much memory as its exponent says.
+        if size > _LONGEST or (size == 0.0 and any(digit in "123456789" for digit in re.split("[eE]", number)[0])):
+            raise ValueError(f'"{text}" is too {"long" if size else "short"}; the longest is 2**53 {plural}')
         return cls(Fraction(number), plural)
 
     @staticmethod

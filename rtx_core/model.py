@@ -10,6 +10,7 @@ from torch import nn
 
 from rtx_core import chance
 from rtx_core.errors import InputError
+from rtx_core.registry import built
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -97,8 +98,8 @@ def make_model(architecture: Architecture, head: Head, *, task: str, outputs: in
     A module with ``initialize(name, tensor, generator)`` is left for :func:`initialize` to fill; another keeps its own
     initialisation, from one seed.
     """
-    backbone = _seeded(lambda: architecture.build(vocab_size), seed, "backbone")
-    head_module = _seeded(lambda: head.build(architecture.hidden_size, outputs), seed, "head")
+    backbone = _seeded(lambda: built("architecture", "", architecture.build, vocab_size), seed, "backbone")
+    head_module = _seeded(lambda: built("head", "", head.build, architecture.hidden_size, outputs), seed, "head")
     model = Model(backbone, head_module, architecture.hf_names(native_task(architecture, head, task)))
     if hasattr(head_module, "tie"):
         cast("Any", head_module).tie(cast("Any", backbone).input_embeddings)

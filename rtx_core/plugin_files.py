@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from rtx_core.errors import PluginError
+from rtx_core.errors import InputError, PluginError
 
 if TYPE_CHECKING:
     from rtx_core.folder import RunFolder
@@ -19,8 +19,7 @@ def with_plugins_of_run(registry: Registry, folder: RunFolder, *, trust: bool) -
     :raises PluginError: one is missing or has another content.
     """
     given = {file.name: file.sha256 for file in registry.files}
-    for wanted in folder.read_record().get("plugins", []):
-        name, sha256 = wanted["file"], wanted["sha256"]
+    for name, sha256 in _files_of_run(folder):
         if given.get(name) == sha256:
             continue
         if name in given:
@@ -36,3 +35,18 @@ def with_plugins_of_run(registry: Registry, folder: RunFolder, *, trust: bool) -
         if not kept.is_file() or hashlib.sha256(kept.read_bytes()).hexdigest() != sha256:
             raise PluginError(f"the copy {kept} is missing or has another content than when this run started")
         registry.add(kept)
+
+
+def _files_of_run(folder: RunFolder) -> list[tuple[str, str]]:
+    """Name and sha256 of each file that run.json lists.
+
+    :raises InputError: it lists something else.
+    """
+    files = folder.read_record().get("plugins", [])
+    try:
+        found = [(file["file"], file["sha256"]) for file in files]
+    except (TypeError, KeyError):
+        found = [("", "")]
+    if not all(isinstance(text, str) and text for pair in found for text in pair):
+        raise InputError(f'{folder.record}: plugins: expected a list of objects with "file" and "sha256", got {files!r}')
+    return found

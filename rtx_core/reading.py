@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import attrs
 
 from rtx_core.config.pipeline import Sources
 from rtx_core.config.tree import dotted
+from rtx_core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rtx_core.config import Pipeline
     from rtx_core.config.pipeline import Split
@@ -72,6 +73,8 @@ def split(
 
     A pure function of the set of records and the seed, whatever their order. Equal records stay on one side, also if
     they are in different sources.
+
+    :raises InputError: a share is so small that it holds out nothing, or nothing is left.
     """
     by_label: dict[str, list[tuple[int, Record]]] = defaultdict(list)
     for number, source in enumerate(sources):
@@ -82,14 +85,40 @@ def split(
     tests: list[Record] = []
     for members in by_label.values():
         for_test, for_eval = round(settings.test * len(members)), round(settings.eval * len(members))
-        # Equal records have equal hashes: a group goes where its first member goes.
-        side: dict[bytes, int] = {}
         hashes = [_hash(record, seed) for _, record in members]
-        for place, digest in enumerate(sorted(hashes)):
-            side.setdefault(digest, 2 if place < for_test else 1 if place < for_test + for_eval else 0)
+        side = _sides(Counter(hashes), for_test, for_eval)
         for (number, record), digest in zip(members, hashes, strict=True):
             (trains[number], evals, tests)[side[digest]].append(record)
+    total = sum(map(len, sources))
+    for name, share, part in (("eval", settings.eval, evals), ("test", settings.test, tests)):
+        if share and not part:
+            within = " of each label" if settings.stratify else ""
+            raise InputError(
+                f"data.split.{name}: a share of {share:g}{within} holds out none of the {total} records; "
+                "give a larger share or more data"
+            )
+    if not any(trains):
+        raise InputError(f"data.split: of {total} records, equal ones taken together, none is left to train on")
     return trains, evals, tests
+
+
+_TRAIN, _EVAL, _TEST = range(3)
+
+
+def _sides(groups: Mapping[bytes, int], for_test: int, for_eval: int) -> dict[bytes, int]:
+    """Where each group of equal records goes, by its hash: a side takes what still fits, the smallest hashes first.
+
+    A group that is larger than what is held out stays in training, so that the shares are kept.
+    """
+    side: dict[bytes, int] = {}
+    for digest, size in sorted(groups.items()):
+        if size <= for_test:
+            side[digest], for_test = _TEST, for_test - size
+        elif size <= for_eval:
+            side[digest], for_eval = _EVAL, for_eval - size
+        else:
+            side[digest] = _TRAIN
+    return side
 
 
 def _hash(record: Record, seed: int) -> bytes:

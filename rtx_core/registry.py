@@ -12,10 +12,11 @@ import importlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 import pluggy
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from rtx_core.config.pipeline import PluginSettings
     from rtx_core.run import Run
+
+Part = TypeVar("Part")
 
 GROUP = "rtx.v1"
 OURS = "rtx-transformers"
@@ -63,6 +66,15 @@ class Entry:
     def source(self) -> str:
         """Distribution and version, as messages write it."""
         return f"{self.distribution} {self.version}"
+
+    @property
+    def problem(self) -> str:
+        """Why this can be no component, by its name alone; empty where it can."""
+        if self.kind in KINDS and self.name:
+            return ""
+        written = f"{self.kind}.{self.name}" if self.name else self.kind
+        told = f"{self.kind} is no kind" if self.name else "its name is not KIND.NAME"
+        return f'entry point "{written}" of {self.source}: {told}; kinds are {", ".join(KINDS)}'
 
     def summary(self) -> str:
         """The first line of the module's docstring, read without running the module; empty where there is none."""
@@ -119,6 +131,8 @@ class Registry:
 
     entries: tuple[Entry, ...]
     """Every offer for this plugin API, in no order that matters."""
+    malformed: tuple[Entry, ...] = ()
+    """Entry points for this plugin API whose name says no kind; nothing can mean them."""
     other_versions: tuple[Entry, ...] = ()
     """Offers for other plugin APIs (``rtx.v2``)."""
     files: tuple[PluginFile, ...] = ()
@@ -133,6 +147,7 @@ class Registry:
         :raises PluginError: rtx itself isn't installed, or a given plugin can't be loaded.
         """
         entries: list[Entry] = []
+        malformed: list[Entry] = []
         others: list[Entry] = []
         installed = importlib.metadata.entry_points()
         groups = sorted(group for group in installed.groups if group.startswith("rtx.v"))
@@ -148,13 +163,16 @@ class Registry:
                 version=point.dist.version,
                 group=point.group,
             )
-            (entries if point.group == GROUP else others).append(entry)
+            if point.group != GROUP:
+                others.append(entry)
+            else:
+                (malformed if entry.problem else entries).append(entry)
         if not any(entry.distribution == OURS for entry in entries):
             raise PluginError(
                 "rtx isn't installed in this Python, so none of its parts can be found; "
                 "in the folder of the clone run: pip install -e ."
             )
-        registry = cls(entries=tuple(entries), other_versions=tuple(others))
+        registry = cls(entries=tuple(entries), malformed=tuple(malformed), other_versions=tuple(others))
         for plugin in plugins:
             registry.add(plugin)
         return registry
@@ -258,12 +276,10 @@ class Registry:
         if module is None:
             try:
                 module = importlib.import_module(entry.module)
-            except Exception as error:
-                raise PluginError(
-                    f"{label} can't be imported: module {entry.module}: {type(error).__name__}: {error}"
-                ) from error
+            except (Exception, SystemExit) as error:
+                raise PluginError(f"{label} can't be imported: module {entry.module}: {_told(error)}") from error
             self._register(module, entry.module, label)
-        offered = self._ask(module, entry.kind)
+        offered = self._ask(module, entry.kind, label)
         if entry.name not in offered:
             raise PluginError(f"{label}: module {entry.module} offers {sorted(offered) or 'nothing'} as {entry.kind}")
         component = offered[entry.name]
@@ -280,9 +296,14 @@ class Registry:
             self._manager.unregister(name=name)
             raise PluginError(f"{label}: {' '.join(str(error).split())}") from error
 
-    def _ask(self, module: ModuleType, kind: str) -> dict[str, type[Component]]:
+    def _ask(self, module: ModuleType, kind: str, label: str) -> dict[str, type[Component]]:
         others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
-        answers = self._manager.subset_hook_caller(kind, others)()
+        try:
+            answers = self._manager.subset_hook_caller(kind, others)()
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{label}: {kind}() fails: {_told(error)}") from error
+        if answers and not isinstance(answers[0], dict):
+            raise PluginError(f"{label}: {kind}() gives no dict of components by name, but {answers[0]!r}")
         return cast("dict[str, type[Component]]", answers[0]) if answers else {}
 
     def add(self, plugin: Path | ModuleType) -> None:
@@ -297,8 +318,9 @@ class Registry:
             module = _load_file(path)
         text = path.read_bytes()
         loaded = PluginFile(path=path, sha256=hashlib.sha256(text).hexdigest(), module=module)
-        self._register(module, module.__name__, f"plugin {path.name}")
-        offered = [(kind, name) for kind in KINDS for name in self._ask(module, kind)]
+        label = f"plugin {path.name}"
+        self._register(module, module.__name__, label)
+        offered = [(kind, name) for kind in KINDS for name in self._ask(module, kind, label)]
         if not offered:
             raise PluginError(f"plugin {path}: no function marked @rtx_core.hookimpl offers a component")
         self.files = (*self.files, loaded)
@@ -347,10 +369,17 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise PluginError(f"plugin {path} can't be loaded: {type(error).__name__}: {error}") from error
+        raise PluginError(f"plugin {path} can't be loaded: {_told(error)}") from error
     return module
+
+
+def _told(error: BaseException) -> str:
+    """An error of a plugin in one line. One that ends the process does so for itself alone."""
+    if isinstance(error, SystemExit):
+        return f"it calls sys.exit({error.code!r})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _source_file(module: str) -> Path | None:
@@ -376,6 +405,34 @@ def _source_file(module: str) -> Path | None:
 
 HOOKS = {name: value for name, value in vars(LoopHooks).items() if not name.startswith("_")}
 FIRST_RESULT = {name for name, value in HOOKS.items() if getattr(value, f"{PROJECT}_spec")["firstresult"]}
+_ARGUMENTS = {name: tuple(inspect.signature(value).parameters)[1:] for name, value in HOOKS.items()}
+_FOREIGN = frozenset({"builtins", "torch", "typing", "rtx_core"})
+"""Top-level modules whose classes have methods for reasons of their own."""
+
+
+def built(name: str, source: str, build: Callable[..., Part], *arguments: Any, **settings: Any) -> Part:
+    """What a component's ``build`` gives; what it raises says whose it is, as with hooks.
+
+    :param name: of the part, as messages write it (``callback.ema``).
+    :param source: what supplies it, with its version.
+    :raises PluginError: it gives None, or tries to end the process.
+    """
+    try:
+        part = build(*arguments, **settings)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again
+        failure = _failure(error, name, "build", source)
+        raise failure  # noqa: B904 - usually the same error
+    if part is None:
+        raise PluginError(f"{name}: build returned None")
+    return part
+
+
+def _failure(error: Exception | SystemExit, name: str, where: str, source: str = "") -> Exception:
+    """The same error with a note on whose it is. Only a run's end ends it, so SystemExit becomes a part's mistake."""
+    if isinstance(error, SystemExit):
+        return PluginError(f"{name}: {where} calls sys.exit({error.code!r}); run.stop(reason) ends a run")
+    error.add_note(f"in {where} of {name}" + (f" ({source})" if source else ""))
+    return error
 
 
 class PartHooks:
@@ -407,15 +464,19 @@ class PartHooks:
     def _adapter(self, name: str, part: object) -> _Adapter:
         """The part's hook methods, each of which says whose it is while it runs."""
         adapter = _Adapter()
+        own = _own_methods(type(part))
         for attribute in dir(type(part)):
             if attribute in HOOKS:
                 method = getattr(part, attribute)
-                wrapped = self._wrapper(name, method) if _is_wrapper(method) else self._plain(name, attribute, method)
-                setattr(adapter, attribute, wrapped)
+                _refuse_unknown_arguments(name, attribute, method)
+                make = self._wrapper if _is_wrapper(method) else self._plain
+                setattr(adapter, attribute, make(name, attribute, method))
             elif attribute.startswith("on_"):
                 near = nearest(attribute, HOOKS)
                 hint = f'did you mean "{near}"?' if near else f"hooks are {', '.join(HOOKS)}"
                 raise PluginError(f"{name}: method {attribute} is no hook; {hint}")
+            elif attribute in own and (near := nearest(attribute, FIRST_RESULT, most=2)):
+                raise PluginError(f'{name}: method {attribute} is no hook; did you mean "{near}"?')
         return adapter
 
     def _plain(self, name: str, hook: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -428,11 +489,11 @@ class PartHooks:
             self.run.speaker = speaker
             try:
                 answer = method(*arguments)
-            except Exception as error:
-                error.add_note(f"in {hook} of {name}")
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again, or kept until all were called
+                failure = _failure(error, name, hook)
                 if hook != "on_run_end":
-                    raise
-                self.failures.append(error)
+                    raise failure  # noqa: B904 - usually the same error
+                self.failures.append(failure)
                 return None
             finally:
                 self.run.speaker = before
@@ -442,24 +503,36 @@ class PartHooks:
 
         return call
 
-    def _wrapper(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrapper(self, name: str, hook: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        if not inspect.isgeneratorfunction(method):
+            raise PluginError(f"{name}: {hook} is a wrapper, so it must yield once, where the hook is called")
         speaker = name.partition(".")[2]
 
         @functools.wraps(method)
         def call(*arguments: Any) -> Generator[None, Any, Any]:
             body = method(*arguments)
-            self._advance(speaker, body.__next__)
+            passing: BaseException | None = None
+            resume: Callable[[], Any] | None = None
             try:
-                answer = yield
-            except BaseException as error:  # noqa: BLE001 - handed to the wrapper, which raises it again
-                resume: Callable[[], Any] = functools.partial(body.throw, error)
-            else:
-                resume = functools.partial(body.send, answer)
-            try:
+                self._advance(speaker, body.__next__)
+                try:
+                    answer = yield
+                except BaseException as error:  # noqa: BLE001 - handed to the wrapper, which raises it again
+                    passing = error
+                    resume = functools.partial(body.throw, error)
+                else:
+                    resume = functools.partial(body.send, answer)
                 self._advance(speaker, resume)
             except StopIteration as end:
-                return end.value
-            raise PluginError(f"{name}: a wrapper yields once, this one did twice")
+                if resume is not None:
+                    return end.value
+            except (Exception, SystemExit) as error:
+                if error is passing:  # somebody else's
+                    raise
+                failure = _failure(error, name, hook)
+                raise failure  # noqa: B904 - usually the same error
+            times = "twice" if resume is not None else "never"
+            raise PluginError(f"{name}: a wrapper yields once, this one did {times}")
 
         return call
 
@@ -483,6 +556,25 @@ class _PartManager(pluggy.PluginManager):
         if name not in HOOKS:
             return None
         return super().parse_hookimpl_opts(plugin, name) or {}
+
+
+def _own_methods(part: type) -> set[str]:
+    """Public methods that the part's authors wrote; those of torch and rtx have their names for other reasons."""
+    own = (cls for cls in part.__mro__ if cls.__module__.partition(".")[0] not in _FOREIGN)
+    return {name for cls in own for name, value in vars(cls).items() if not name.startswith("_") and callable(value)}
+
+
+def _refuse_unknown_arguments(name: str, hook: str, method: Callable[..., Any]) -> None:
+    known = _ARGUMENTS[hook]
+    for parameter in inspect.signature(method).parameters.values():
+        needed = parameter.default is parameter.empty and parameter.kind not in _OF_ANY_NAME
+        if needed and parameter.name not in known:
+            raise PluginError(f'{name}: {hook} takes {", ".join(known)}, not "{parameter.name}"')
+        if needed and parameter.kind is parameter.KEYWORD_ONLY:
+            raise PluginError(f"{name}: {hook} gets its arguments by place, so {parameter.name} can't stand after *")
+
+
+_OF_ANY_NAME = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _is_wrapper(method: object) -> bool:

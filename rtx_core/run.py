@@ -6,7 +6,8 @@ inside a hook, so every part's state in a checkpoint is of the same moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from rtx_core.config import Pipeline
     from rtx_core.console import Console
     from rtx_core.lengths import Horizon
+
+
+def _refuse_no_scale(run: Run, attribute: attrs.Attribute[float], value: object) -> None:
+    """Checked whenever it is set, so that a mistake is its author's and not the optimizer's a step later."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(cast("float", value)) or cast("float", value) < 0:
+        whose = f"{run.speaker}: " if run.speaker else ""
+        raise PluginError(f"{whose}run.{attribute.name}: expected a finite number from 0, got {value!r}")
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -54,7 +63,7 @@ class Run:
     """Updates made. The schedule and the optimizer count these; a skipped step adds none."""
     tokens: int = 0
     """Real tokens seen so far."""
-    lr_scale: float = 1.0
+    lr_scale: float = attrs.field(default=1.0, validator=_refuse_no_scale)
     """A factor of the rate that hooks may set; rate = peak × schedule × scale. Saved."""
     skip_reason: str | None = None
     """Why this step is skipped; a part that answers ``finish_gradients`` with False sets it ("nan_loss", …)."""

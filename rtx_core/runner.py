@@ -16,7 +16,7 @@ from rtx_core import build, checkpoint, export, saving
 from rtx_core.card import model_card
 from rtx_core.config import resolved_toml
 from rtx_core.config.pipeline import folder_of
-from rtx_core.errors import InputError, RtxError, RunInterruptedError
+from rtx_core.errors import InputError, RtxError, RunError, RunInterruptedError
 from rtx_core.evaluation import evaluate
 from rtx_core.folder import RunFolder, write_text_atomically
 from rtx_core.header import header, summary
@@ -75,66 +75,114 @@ def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, co
     if options.steps is not None and options.output is None:
         path = path.with_name(f"{path.name}-smoke")
     threads = build.set_up_process(pipeline)
+    if options.way == "resume":
+        return _resume(pipeline, registry, options, console, path=path, threads=threads)
+    # Everything is built before the folder is touched: bad data or weights must not cost the run that is there.
+    RunFolder.refuse(path, options.way)
+    training = build.build(pipeline, build.prepare(pipeline, console=console), path, console)
     with RunFolder.claim(path, options.way) as folder:
+        training.run.folder = folder.path
+        _begin(training, folder, registry)
+        _go(training, folder, registry, threads, end=_end_of(training, options))
+    return folder.path
+
+
+def _resume(
+    pipeline: Pipeline, registry: Registry, options: RunOptions, console: Console, *, path: Path, threads: int
+) -> Path:
+    """Go on from the newest good checkpoint; without one, begin and say so."""
+    with RunFolder.claim(path, "resume") as folder:
         saved = checkpoint.newest(folder.checkpoints, console.warn)
-        if options.resume and saved is None:
-            console.say(f"{folder.path} has no checkpoint: starting from the beginning")
-        console.open_log(folder.log)
         if saved is None:
-            _write_what_was_asked(folder, pipeline, registry)
-        with _status(folder, only=saved is None):
-            training = _built(pipeline, folder, saved, console)
-        run = training.run
-        end = run.horizon.total if options.steps is None else min(options.steps, run.horizon.total)
+            console.say(f"{folder.path} has no checkpoint: starting from the beginning")
+        prepared = build.prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer)
+        training = build.build(pipeline, prepared, folder.path, console)
+        if saved is None:
+            _begin(training, folder, registry)
+            _go(training, folder, registry, threads, end=_end_of(training, options))
+            return folder.path
+        saving.restore(training, saved)
+        run, end = training.run, _end_of(training, options)
         finished = run.step >= end or run.stop_reason is not None
         if finished and folder.model.exists():
             _end_once(folder, run)
             console.say(f"{folder.path} is finished ({run.stop_reason or f'{run.step} steps'}); nothing to do")
             return folder.path
-        with _status(folder):
-            _record(folder, training, registry, threads)
-            console.say(header(pipeline, training.prepared, training))
-            if saved is not None:
-                checkpoint.set_aside(folder.checkpoints, saved.step)
-                folder.cut_metrics(saved.step)
-                # That of a trial, or of an end that the run goes back from: with it the run would look finished.
-                checkpoint.remove(folder.model)
-                console.say(f"resumed from {saved.folder.name}")
-            _train_and_keep(training, folder, end=run.step if finished else end, resumed=saved is not None)
+        console.open_log(folder.log)
+        _go(training, folder, registry, threads, end=run.step if finished else end, saved=saved)
     return folder.path
 
 
+def _end_of(training: Training, options: RunOptions) -> int:
+    """The step after which the run ends."""
+    total = training.run.horizon.total
+    return total if options.steps is None else min(options.steps, total)
+
+
+def _begin(training: Training, folder: RunFolder, registry: Registry) -> None:
+    """Write what was asked for into a new folder."""
+    pipeline = training.run.pipeline
+    training.run.console.open_log(folder.log)
+    write_text_atomically(folder.pipeline, pipeline.text)
+    write_text_atomically(folder.resolved, resolved_toml(pipeline))
+    folder.tokenizer.mkdir(exist_ok=True)
+    write_text_atomically(folder.tokenizer / "tokenizer.json", training.prepared.tokenizer.to_str(pretty=True))
+    for file in registry.files:
+        folder.plugins.mkdir(exist_ok=True)
+        write_text_atomically(folder.plugins / file.name, file.path.read_text(encoding="utf-8"))
+
+
+def _go(
+    training: Training,
+    folder: RunFolder,
+    registry: Registry,
+    threads: int,
+    *,
+    end: int,
+    saved: Checkpoint | None = None,
+) -> None:
+    """Train from where the run is, and let run.json and log.txt say how it ended."""
+    console = training.run.console
+    with _status(folder):
+        _record(folder, training, registry, threads)
+        console.say(header(training.run.pipeline, training.prepared, training))
+        if saved is not None:
+            checkpoint.set_aside(folder.checkpoints, saved.step)
+            folder.cut_metrics(saved.step)
+            # That of a trial, or of an end that the run goes back from: with it the run would look finished.
+            checkpoint.remove(folder.model)
+            console.say(f"resumed from {saved.folder.name}")
+        _train_and_keep(training, folder, end=end, resumed=saved is not None)
+
+
 @contextmanager
-def _status(folder: RunFolder, *, only: bool = True) -> Iterator[None]:
-    """Let run.json say how this ended if it fails; a resume that is refused leaves it as it was (``only=False``)."""
+def _status(folder: RunFolder) -> Iterator[None]:
+    """Let run.json and log.txt say how this ended if it fails."""
     try:
         yield
     except BaseException as error:
-        if only:
-            interrupted = isinstance(error, (RunInterruptedError, KeyboardInterrupt))
-            told = str(error) if isinstance(error, RtxError) else f"{type(error).__name__}: {error}"
-            _end(folder, "interrupted" if interrupted else "failed", told)
+        interrupted = isinstance(error, (RunInterruptedError, KeyboardInterrupt))
+        told = str(error) if isinstance(error, RtxError) else f"{type(error).__name__}: {error}"
+        _end(folder, "interrupted" if interrupted else "failed", told)
+        with folder.log.open("a", encoding="utf-8") as log:
+            log.write(f"{told}\n")
         raise
-
-
-def _built(pipeline: Pipeline, folder: RunFolder, saved: Checkpoint | None, console: Console) -> Training:
-    """The run at step 0, or where its checkpoint was taken."""
-    prepared = build.prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer)
-    training = build.build(pipeline, prepared, folder.path, console)
-    if saved is not None:
-        saving.restore(training, saved)
-    return training
 
 
 def _train_and_keep(training: Training, folder: RunFolder, *, end: int, resumed: bool) -> None:
     """Train to a step, which may be done already, then write the kept model."""
-    run = training.run
+    run, started_at = training.run, training.run.step
     try:
         with Signals() as signals:
             train(training, save=lambda live: _save(live, folder), signals=signals, end=end, resumed=resumed)
         values = _keep(training, folder)
         _end_well(folder, run)
-        run.console.say(summary(training, folder.path, values))
+        run.console.say(summary(training, folder.path, values, resumed=resumed))
+    except InputError as error:
+        if run.step == started_at:
+            raise
+        # Steps were made: this is no refusal any more, but a run that failed.
+        raise RunError(f"{error} (after step {run.step}; --resume goes on from the newest checkpoint)") from error
     finally:
         training.hooks.call.on_run_end(run=run)
     if training.hooks.failures:
@@ -159,6 +207,7 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
     if step != run.step:
         kept = next(c for c in checkpoint.listing(folder.checkpoints) if c.step == step)
         training.model.load_tensors(kept.tensors("model"))
+    _refuse_not_finite(training)
     values = {} if prepared.test is None else evaluate(training, "test", prepared.test)
     record = {"kept": {"step": step, "is": "last" if run.best_step is None else "best"}, "best": _best(training)}
     folder.write_record({**record, "test": values})
@@ -173,6 +222,19 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
             card=model_card(training, folder.read_record()),
         )
     return values
+
+
+def _refuse_not_finite(training: Training) -> None:
+    """A model with NaN or infinities answers nothing; the run that made it has not succeeded.
+
+    :raises RunError: with the first tensor that has some.
+    """
+    for name, tensor in training.model.tensors().items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise RunError(
+                f"training diverged: {name} holds NaN or infinities, so no model is kept; lower optimizer.lr or "
+                "lengthen scheduler.warmup (metrics.jsonl shows from which step on)"
+            )
 
 
 def _forget_best_if_lost(run: Run, folder: RunFolder) -> None:
@@ -191,14 +253,6 @@ def _best(training: Training) -> dict[str, Any] | None:
     if run.best_step is None:
         return None
     return {"monitor": run.monitor, "value": run.best_value, "step": run.best_step}
-
-
-def _write_what_was_asked(folder: RunFolder, pipeline: Pipeline, registry: Registry) -> None:
-    write_text_atomically(folder.pipeline, pipeline.text)
-    write_text_atomically(folder.resolved, resolved_toml(pipeline))
-    for file in registry.files:
-        folder.plugins.mkdir(exist_ok=True)
-        write_text_atomically(folder.plugins / file.name, file.path.read_text(encoding="utf-8"))
 
 
 def _record(folder: RunFolder, training: Training, registry: Registry, threads: int) -> None:

@@ -113,10 +113,13 @@ def _refuse_other_plan(before: Mapping[str, Any], now: Mapping[str, Any]) -> Non
         was, is_now = before["components"].get(path, "nothing"), now["components"].get(path, "nothing")
         if was != is_now:
             raise InputError(f"can't resume: {path} was {was}, now it is {is_now}; use the same parts, or --new")
-    for path in sorted(before["settings"].keys() | now["settings"].keys()):
-        was, is_now = before["settings"].get(path), now["settings"].get(path)
-        if was != is_now:
-            raise InputError(f"can't resume: {path} was {was!r}, now it is {is_now!r}; set it back, or --new")
+    pairs = {
+        path: (before["settings"].get(path), now["settings"].get(path))
+        for path in sorted(before["settings"].keys() | now["settings"].keys())
+    }
+    changed = [f"{path} was {was!r}, now it is {is_now!r}" for path, (was, is_now) in pairs.items() if was != is_now]
+    if changed:
+        raise InputError(f"can't resume: {'; '.join(changed)}; set it back (also by --set), or --new")
     for name in sorted(before["data"].keys() | now["data"].keys()):
         if before["data"].get(name) != now["data"].get(name):
             raise InputError(f"can't resume: the contents of data.{name} changed since the checkpoint")

@@ -30,7 +30,8 @@ class Signals:
         :raises RunInterruptedError: always.
         """
         raise RunInterruptedError(
-            f"interrupted after step {step}; a checkpoint is saved, go on with --resume", exit_status=self.exit_status
+            f"interrupted after step {step}; a checkpoint is saved; the same command with --resume goes on",
+            exit_status=self.exit_status,
         )
 
     def __enter__(self) -> Self:

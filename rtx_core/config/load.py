@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+from packaging.utils import canonicalize_name
 
 from rtx_core.components import Architecture, Command, Component, Head, Loss, Metric, Task
 from rtx_core.config import checks
@@ -16,11 +17,11 @@ from rtx_core.config.layers import read_layers
 from rtx_core.config.pipeline import Pipeline, PluginSettings, RunSettings, TrainingSettings, evaluated
 from rtx_core.config.resolved import plain
 from rtx_core.config.structure import FAILED, Structurer
-from rtx_core.config.tree import Keys, Node, Origin, dotted
+from rtx_core.config.tree import COMMAND_LINE, Keys, Node, Origin, dotted
 from rtx_core.errors import PipelineError, PluginError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rtx_core.config.layers import Layers
     from rtx_core.registry import Chosen, Registry
@@ -168,12 +169,36 @@ class _Assembly:
         settings = self._settings("plugins", PluginSettings)
         if settings is FAILED:
             return FAILED
-        try:
-            self._make.use(self._make.registry.configured(settings))
-        except PluginError as error:
-            message = " ".join(str(error).removeprefix("[plugins] ").split())
-            return self._refuse(Finding.at(self._tree.value["plugins"], message, spot="header"))
+        refused = list(self._refused_plugins(settings))
+        for keys, error in refused:
+            message = " ".join(str(error).removeprefix(f"[plugins] {keys[1]}: ").split())
+            self._report([(keys, message)])
+        if refused:
+            return FAILED
+        self._make.use(self._make.registry.configured(settings))
         return settings
+
+    def _refused_plugins(self, settings: PluginSettings) -> Iterator[tuple[Keys, PluginError]]:
+        """What ``[plugins]`` asks for in vain, each entry by itself, so that one doesn't hide the next."""
+        alone: dict[Keys, PluginSettings] = {
+            **{("plugins", "require", i): PluginSettings(require=(text,)) for i, text in enumerate(settings.require)},
+            **{("plugins", "prefer", key): PluginSettings(prefer={key: name}) for key, name in settings.prefer.items()},
+        }
+        for keys, setting in alone.items():
+            try:
+                self._make.registry.configured(setting)
+            except PluginError as error:
+                yield keys, error
+
+    def _blocked(self) -> Iterator[tuple[Keys, str]]:
+        """Distributions to block that offer nothing here: a misspelt one would be used after all."""
+        registry = self._make.registry
+        offering = {entry.distribution for entry in (*registry.entries, *registry.other_versions)}
+        for index, name in enumerate(self._parts["plugins"].block):
+            if canonicalize_name(name) not in map(canonicalize_name, offering):
+                near = self._make.suggestions.near(name, offering)
+                hint = f'did you mean "{near}"?' if near else f"those with plugins are {', '.join(sorted(offering))}"
+                yield ("plugins", "block", index), f'no plugins of "{name}" are installed; {hint}'
 
     def _run(self) -> Any:
         return self._settings("run", RunSettings, {"name": self._layers.main.path.stem})
@@ -316,12 +341,24 @@ class _Assembly:
 
     def _report(self, broken: Iterable[tuple[Keys, str]]) -> None:
         for keys, message in broken:
-            origin = self._make.origins.get(dotted(keys), Origin("default"))
+            origin = self._blamed(keys)
             self._refuse(Finding(origin=origin, keys=origin.keys or keys, message=message))
+
+    def _blamed(self, keys: Keys) -> Origin:
+        """Where a key was written. Of a table that ``--set`` changed, this change: the file alone may be right."""
+        origins, place = self._make.origins, dotted(keys)
+        own = origins.get(place, Origin("default"))
+        if own.source == COMMAND_LINE:
+            return own
+        inside = [f"{place}.type"] if f"{place}.type" in origins else [k for k in origins if k.startswith(f"{place}.")]
+        changed = [origins[key] for key in inside if origins[key].source == COMMAND_LINE]
+        return changed[0] if changed else own
 
     def _cross_checks(self) -> None:
         """Rules between tables, as far as the tables are valid."""
         training, data, metrics = (self._parts.get(name) for name in ("training", "data", "metrics"))
+        if "plugins" in self._parts:
+            self._report(self._blocked())
         if data is not None and data.split is not None:
             self._report(checks.split_rules(data))
         if "task" in self._parts and "architecture" in self._parts:

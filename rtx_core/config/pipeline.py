@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from rtx_core import components
+from rtx_core.config.shapes import shown
 from rtx_core.lengths import Length
 
 if TYPE_CHECKING:
@@ -19,18 +21,39 @@ if TYPE_CHECKING:
     from rtx_core.registry import Chosen
     from rtx_core.samples import Record
 
-_positive = attrs.validators.ge(1)
+_NAME = re.compile(r"[^/\\\0]*[^/\\\0. ]")
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_positive = attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(2**31))
+"""No machine has room for more; arithmetic with such integers would overflow instead."""
+
+
+def _file_name(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
+    """A validator: the text can be the name of a folder on every system.
+
+    :raises ValueError: it can't.
+    """
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"must be a name without / or \\, not ending in a dot or space, got {shown(value)}")
+
+
+def _device(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
+    """A validator: the text is a device that torch may have here.
+
+    :raises ValueError: it isn't.
+    """
+    if not _DEVICE.fullmatch(value):
+        raise ValueError(f"must be auto, cpu, cuda, cuda:N or mps, got {shown(value)}")
 
 
 @attrs.frozen(kw_only=True)
 class RunSettings:
     """``[run]``: what the run is called, where it computes, and its chance."""
 
-    name: str = attrs.field(validator=attrs.validators.matches_re(r"[^/\\\0]*[^/\\\0. ]"))
+    name: str = attrs.field(validator=_file_name)
     """Name of the run and of its folder; the file's name without ``.toml`` unless written."""
     seed: int = attrs.field(default=0, validator=attrs.validators.ge(0))
     """All chance of the run is derived from it."""
-    device: str = attrs.field(default="auto", validator=attrs.validators.matches_re(r"auto|cpu|mps|cuda(:\d+)?"))
+    device: str = attrs.field(default="auto", validator=_device)
     """``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``."""
 
 

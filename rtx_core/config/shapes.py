@@ -34,7 +34,7 @@ def shown(value: object) -> str:
     if isinstance(value, dict | Mapping):
         return "a table"
     if isinstance(value, list):
-        return "a list"
+        return "a list" if value else "an empty list"
     if isinstance(value, dt.date | dt.time):
         return "a date or time"
     return "nothing" if value is None else str(value)
@@ -97,13 +97,20 @@ def described(kind: Any) -> str:
     if is_literal(kind):
         return " or ".join(shown(option) for option in typing.get_args(kind))
     if is_list(kind):
-        items = typing.get_args(kind)
-        if typing.get_origin(kind) is tuple and items[-1] is not Ellipsis:
-            return f"a list of {len(items)}: {', '.join(described(item) for item in items)}"
-        return f"a list of {_PLURALS.get(described(items[0]), described(items[0]))}"
+        return _described_list(typing.get_args(kind), wanted_length(kind))
     if is_length(kind):
         return 'a length like "500 steps"'
     return f"the name or the table of one {kind.kind}" if is_kind(kind) else _NAMES.get(kind, "a table")
+
+
+def _described_list(items: Sequence[Any], length: int | None) -> str:
+    """ "a list of integers", "two numbers", "a list of 3: text, an integer, a number"."""
+    one = described(items[0])
+    if length is None:
+        return f"a list of {one if items[0] is str else _PLURALS.get(one, one)}"
+    if length == 2 and items[0] is items[1] and one in _PLURALS:  # noqa: PLR2004 - as a pair's columns
+        return f"two {_PLURALS[one]}"
+    return f"a list of {length}: {', '.join(map(described, items))}"
 
 
 _NAMES: dict[Any, str] = {
@@ -116,7 +123,7 @@ _NAMES: dict[Any, str] = {
     Path: "a path",
     Source: 'a folder, "run:NAME" or "hub:ORG/NAME"',
 }
-_PLURALS = {"an integer": "integers", "a number": "numbers", "a path": "paths", "a table": "tables"}
+_PLURALS = {"text": "texts", "an integer": "integers", "a number": "numbers", "a path": "paths", "a table": "tables"}
 
 
 def fits(kind: Any, value: Any) -> bool:
@@ -140,6 +147,17 @@ def _shape(kind: Any) -> tuple[type, ...]:
     if is_list(kind):
         return (list,)
     return (str, dict) if is_kind(kind) else (dict,)
+
+
+def wanted_length(kind: Any) -> int | None:
+    """How many elements a list of this type has; None where it may be any number, or it is no list."""
+    items = typing.get_args(kind)
+    return len(items) if typing.get_origin(kind) is tuple and items[-1] is not Ellipsis else None
+
+
+def shown_length(value: Sequence[Any]) -> str:
+    """A list that is too long or too short, as a message quotes it."""
+    return f"a list of {len(value)}" if value else "an empty list"
 
 
 def settable(cls: type) -> list[attrs.Attribute[Any]]:

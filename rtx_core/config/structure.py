@@ -320,6 +320,10 @@ class Structurer:
         fitting = options if len(options) == 1 else [option for option in options if shapes.fits(option, node.value)]
         if not fitting:
             return self._expected(node, kind)
+        if len(fitting) == 1 and isinstance(node.value, list):
+            length = shapes.wanted_length(fitting[0])
+            if length not in (None, len(node.value)):
+                return self._wrong(node, f"expected {shapes.described(kind)}, got {shapes.shown_length(node.value)}")
         before = len(self.findings)
         value = self.value(node, fitting[0])
         for option in fitting[1:]:
@@ -340,7 +344,7 @@ class Structurer:
         if len(items) == 1 or items[-1] is Ellipsis:
             items = (items[0],) * len(node.value)
         if len(items) != len(node.value):
-            return self._wrong(node, f"expected {shapes.described(kind)}, got {len(node.value)}")
+            return self._wrong(node, f"expected {shapes.described(kind)}, got {shapes.shown_length(node.value)}")
         values = tuple(self.value(child, item) for child, item in zip(node.value, items, strict=True))
         return FAILED if any(value is FAILED for value in values) else values
 

@@ -158,6 +158,7 @@ def _plugin_problems(registry: Registry) -> Iterator[str]:
         # The file of a --plugin is loaded already.
         if entry.file is None and (problem := _import_problem(registry, entry)):
             yield problem
+    yield from (entry.problem for entry in registry.malformed)
     for entry in registry.other_versions:
         yield f"{entry.kind}.{entry.name} of {entry.source} is for plugin API {entry.group}, this is {GROUP}"
 

@@ -58,6 +58,8 @@ class Plugins(Command):
             offers += [Offer.of(entry, state=f"needs {entry.group}") for entry in registry.other_versions]
         else:
             offers = [offer for offer in offers if offer.used]
+        if arguments.kind is None:
+            offers += [Offer.of(entry, state="broken") for entry in registry.malformed]
         if arguments.json:
             print(json.dumps([attrs.asdict(offer) for offer in offers], indent=2))
         else:
@@ -83,7 +85,7 @@ class Offer:
     state: str = ""
     """Why a pipeline that names it gets another, or an error; empty for the one that it gets."""
     problem: str = ""
-    """Why it can't be imported; empty where it was not tried."""
+    """Why it can't be imported, or its name says no kind; empty where that was not tried."""
 
     @classmethod
     def of(cls, entry: Entry, *, state: str = "") -> Offer:
@@ -97,6 +99,7 @@ class Offer:
             file=None if entry.file is None else str(entry.file),
             summary=entry.summary(),
             state=state,
+            problem=entry.problem,
         )
 
     @property

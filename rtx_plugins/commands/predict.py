@@ -16,6 +16,7 @@ import attrs
 import tomli
 
 from rtx_core import Command, InputError, Record, hookimpl
+from rtx_core.errors import RtxError
 from rtx_core.folder import RunFolder
 from rtx_core.plugin_files import with_plugins_of_run
 from rtx_plugins.commands.formats import format_of, open_data
@@ -74,7 +75,7 @@ class Predict(Command):
         for name, other in answered.renamed.items():
             print(f'note: the input has a column "{name}"; the answer is in "{other}"', file=sys.stderr)
         if arguments.output is None:
-            write_lines(answered.rows(), sys.stdout)
+            _print_lines(answered.rows())
         else:
             count = write_file(answered, arguments.output)
             print(f"wrote {count:,} rows to {arguments.output}", file=sys.stderr)
@@ -185,6 +186,21 @@ def write_file(answered: Answered, path: Path) -> int:
         if delimiter is None:
             return write_lines(answered.rows(), stream)
         return write_table(answered, stream, delimiter)
+
+
+def _print_lines(rows: Iterable[Mapping[str, Any]]) -> None:
+    """JSON lines on stdout.
+
+    :raises RtxError: it can't be written.
+    """
+    for row in rows:
+        line = _json(row)
+        try:
+            print(line)
+        except BrokenPipeError:  # whoever read them has enough
+            raise
+        except OSError as error:
+            raise RtxError(f"stdout can't be written: {error.strerror or error}") from error
 
 
 def write_lines(rows: Iterable[Mapping[str, Any]], stream: TextIO) -> int:

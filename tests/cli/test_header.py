@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from torch import nn
 
-from rtx_core import Source
-from rtx_core.header import duration, number, parameter_counts, replacements, shown, summary, weights_line
+from rtx_core import Length, Source
+from rtx_core.header import duration, number, parameter_counts, plan_line, replacements, shown, summary, weights_line
 from rtx_core.model import Model
 from rtx_core.registry import Chosen
 from rtx_core.weights import LoadReport
@@ -48,11 +50,11 @@ def test_parameters_are_counted_once_and_by_place():
 
 
 def test_first_weights_are_told_by_where_they_are_from(tmp_path, monkeypatch):
-    """The source as a person writes it; of many names the first six."""
+    """The source as a person writes it; of many names the first three, and how many more."""
     monkeypatch.chdir(tmp_path)
     report = LoadReport(loaded=("a",) * 1200, new=(), unused=tuple("abcdefgh"))
     folder = Source("folder", str(tmp_path / "models/bert"))
-    assert weights_line(folder, report) == "1,200 tensors from models/bert, 0 new, 8 unused (a, b, c, d, e, f, …)"
+    assert weights_line(folder, report) == "1,200 tensors from models/bert, 0 new, 8 unused (a, b, c and 5 more)"
     report = LoadReport(loaded=("a",), new=("c.bias",), unused=())
     assert weights_line(Source("run", "first"), report) == "1 tensor from run:first, 1 new (c.bias), 0 unused"
 
@@ -79,6 +81,21 @@ def test_paths_below_the_working_directory_are_short(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert shown(tmp_path / "runs/a") == "runs/a"
     assert shown(Path("/somewhere/else")) == "/somewhere/else"
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        ("4 steps", "4 steps of 8 sequences · 2 an epoch"),
+        ("2 epochs", "2 epochs = 4 steps of 8 sequences · 2 an epoch"),
+    ],
+)
+def test_the_plan_says_the_steps_once(length, text):
+    """A duration in steps is not said to equal itself."""
+    training = SimpleNamespace(duration=Length.parse(length))
+    cutting = SimpleNamespace(batch_size=8, micro_batch_size=8, processes=1)
+    prepared = SimpleNamespace(horizon=SimpleNamespace(total=4, steps_per_epoch=2), cutting=cutting)
+    assert plan_line(SimpleNamespace(training=training), prepared) == text
 
 
 @pytest.mark.parametrize(
@@ -116,3 +133,25 @@ def test_the_summary_says_what_came_of_the_run(tmp_path, best, stopped, columns,
     assert all(part in text for part in expected), text
     assert ("best " in text) == (best[0] is not None)
     assert "confusion" not in text
+
+
+@pytest.mark.parametrize(
+    ("steps", "epoch", "resumed", "line"),
+    [(4, 1.0, False, "4 steps, 1 epoch in "), (1, 0.5, True, "1 step, 0.5 epochs in "), (4, 1.0, True, "4 steps, 1 ")],
+)
+def test_the_time_of_a_resumed_run_is_its_last_sessions(tmp_path, steps, epoch, resumed, line):
+    """One of a thing is singular; of a resumed run the time is said to be that of this session."""
+    started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    (tmp_path / "run.json").write_text(json.dumps({"started": started}))
+    task = SimpleNamespace(columns=lambda *, targets: ("text",))
+    run = SimpleNamespace(
+        step=steps,
+        epoch=epoch,
+        horizon=SimpleNamespace(total=steps),
+        best_value=None,
+        stop_reason=None,
+        pipeline=SimpleNamespace(chosen={"task": SimpleNamespace(name="classification")}, task=task),
+    )
+    first, *_ = summary(SimpleNamespace(run=run), tmp_path, {}, resumed=resumed).plain.splitlines()
+    assert first.startswith(f"done   {line}")
+    assert first.endswith(" in this session") == resumed

@@ -166,7 +166,9 @@ def test_a_signal_ends_a_run_after_its_step(victims, straight, number, status):
     assert answer["status"] == status, victim.said
     last = json.loads((victim.folder / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert (victim.folder / "checkpoints" / f"step-{last:08d}").is_dir()
-    assert f"interrupted after step {last}; a checkpoint is saved, go on with --resume" in victim.said
+    assert (
+        f"interrupted after step {last}; a checkpoint is saved; the same command with --resume goes on" in victim.said
+    )
     assert json.loads((victim.folder / "run.json").read_text())["status"] == "interrupted"
     victim.finish()
     assert victim.left() == expected

@@ -38,6 +38,9 @@ def test_a_length_is_a_number_and_a_unit(text, value, unit):
         ("5 minutes", 'unknown unit "minutes"'),
         ("", "expected a length like"),
         ("nan steps", "expected a length like"),
+        ("9007199254740994 steps", "is too long; the longest is 2\\*\\*53 steps"),
+        ("1e999999999 tokens", "is too long"),
+        ("1e-999999999 epochs", "is too short"),
     ],
 )
 def test_anything_else_is_refused(text, message):

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from rtx_core.config.pipeline import Split
+from rtx_core.errors import InputError
 from rtx_core.reading import split
 from rtx_core.samples import Record
 
@@ -75,3 +76,19 @@ def test_equal_records_of_two_sources_stay_on_one_side():
     trains, evals, _ = split([records(30), records(30)], Split(eval=0.3), seed=0, stratum=label)
     assert texts(trains[0]) == texts(trains[1])
     assert not texts(trains[0]) & texts(evals)
+
+
+def test_many_equal_records_do_not_swallow_the_evaluation():
+    """A text that occurs 200 times among 240 stays in training; the share is filled with others."""
+    rows = [Record({"text": "n/a", "label": "g"}, "f", i) for i in range(200)] + records(40)
+    (train,), evals, _ = split([rows], Split(eval=0.1), seed=0, stratum=label)
+    assert len(evals) == 24
+    assert "n/a" not in texts(evals)
+    assert len(train) == 216
+
+
+@pytest.mark.parametrize(("share", "rows"), [(Split(eval=0.2, stratify=True), 3), (Split(test=0.1), 4)])
+def test_a_share_that_holds_out_nothing_is_refused(share, rows):
+    """Rather than a run without the evaluation that was asked for."""
+    with pytest.raises(InputError, match=r"data\.split\.(eval|test): a share of .* holds out none of the \d records"):
+        split([records(rows)], share, seed=0, stratum=label)

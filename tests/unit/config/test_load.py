@@ -234,6 +234,9 @@ def test_a_split_takes_the_place_of_tables(loaded, lines, base):
     )
     (line,) = lines(text, "data.split={ eval = 0.6, test = 0.5 }")
     assert line == "--set: data.split: takes 0.6 and 0.5 of the records, which leaves none to train on"
+    in_file = text.replace("[data.train]", "split = { eval = 0.1 }\n[data.train]")
+    (line,) = lines(in_file, "data.split.eval=0")
+    assert line == "--set: data.split.eval: takes nothing; give eval or test a share, as split = { eval = 0.1 }"
 
 
 def test_files_are_looked_for_once_all_else_is_right(lines, base, folder):
@@ -312,9 +315,15 @@ def test_the_format_is_known(loaded, lines, base):
 
 
 def test_plugins_are_settled_first(lines, base):
-    """What ``[plugins]`` asks for must be there, and says so at its table."""
+    """What ``[plugins]`` asks for must be there; each entry that isn't is a problem at its place."""
     (line,) = lines(base + '[plugins]\nrequire = ["acme-rtx>=9"]\n')
-    assert line == 'pipeline.toml:27:1: plugins: require: "acme-rtx" is not installed'
+    assert line == 'pipeline.toml:28:12: plugins.require[0]: "acme-rtx" is not installed'
+    several = '[plugins]\nrequire = ["one", "two"]\nprefer = { "optimizer.adamw" = "three" }\n'
+    assert [line.partition(";")[0] for line in lines(base + several)] == [
+        'pipeline.toml:28:12: plugins.require[0]: "one" is not installed',
+        'pipeline.toml:28:19: plugins.require[1]: "two" is not installed',
+        'pipeline.toml:29:32: plugins.prefer."optimizer.adamw": "three" has no optimizer.adamw',
+    ]
     (line,) = lines(base + '[plugins]\nblock = "acme"\n')
     assert line == 'pipeline.toml:28:9: plugins.block: expected a list of text, got "acme"; write ["acme"]'
     blocked = lines(base + '[plugins]\nblock = ["rtx-transformers"]\n')
@@ -322,6 +331,17 @@ def test_plugins_are_settled_first(lines, base):
         "optimizer.adamw is only supplied by rtx-transformers, which [plugins] block rules out" in line
         for line in blocked
     )
+
+
+def test_what_is_blocked_is_installed(lines, base):
+    """A distribution of which no plugins are installed is probably misspelt, so it is a problem."""
+    (line,) = lines(base + '[plugins]\nblock = ["rtx-transformer"]\n')
+    assert line == (
+        'pipeline.toml:28:10: plugins.block[0]: no plugins of "rtx-transformer" are installed; '
+        'did you mean "rtx-transformers"?'
+    )
+    (line,) = lines(base, 'plugins.block=["none"]')
+    assert line.startswith('--set: plugins.block[0]: no plugins of "none" are installed; those with plugins are ')
 
 
 @pytest.mark.parametrize("table", ["task", "data", "architecture", "training"])
@@ -376,6 +396,22 @@ def test_an_empty_file_says_all_that_is_needed(problems):
             "9 is more than the batch_size of 8; a step is cut into micro-batches",
         ),
         (("training.micro_batch_size=0",), "training.micro_batch_size", "must be >= 1, got 0"),
+        (
+            ("run.name=../evil",),
+            "run.name",
+            'must be a name without / or \\, not ending in a dot or space, got "../evil"',
+        ),
+        (("run.device=banana",), "run.device", 'must be auto, cpu, cuda, cuda:N or mps, got "banana"'),
+        (
+            ("training.batch_size=99999999999999999999",),
+            "training.batch_size",
+            "must be <= 2147483648, got 99999999999999999999",
+        ),
+        (
+            ("training.duration=1e99 epochs",),
+            "training.duration",
+            '"1e99 epochs" is too long; the longest is 2**53 epochs',
+        ),
     ],
 )
 def test_lengths_and_sizes_fit_each_other(problems, base, assignments, path, message):

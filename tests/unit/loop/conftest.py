@@ -113,8 +113,12 @@ class Refuse(Callback):
     """Answers finish_gradients with False at the given steps."""
 
     steps: tuple[int, ...] = ()
+    none_at: int | None = None
+    """A step at which it does not answer at all."""
 
     def finish_gradients(self, run):
+        if run.step == self.none_at:
+            return None
         return run.step not in self.steps
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rtx_core.errors import InputError, PipelineError
+from rtx_core.errors import DataError, InputError, PipelineError, RunError
 
 ZERO = "[callbacks.zero_head]\n"
 
@@ -198,3 +198,31 @@ def test_weight_zero_pieces_have_finite_losses(train):
     outcome = train(records, task="token_classification", extra=ZERO, sets=["training.micro_batch_size=1"])
     assert all(math.isfinite(loss) for loss in outcome.watch.losses)
     assert all(torch.isfinite(g).all() for g in outcome.watch.gradients.values())
+
+
+def test_a_diverged_model_is_not_kept(train):
+    """A rate of 1e30 gives NaN: the run fails in one line instead of leaving a model that answers nothing."""
+    with pytest.raises(RunError, match=r"training diverged: .* holds NaN or infinities, so no model is kept"):
+        train(texts(0, 1), sets=["optimizer.lr=1e30", "training.duration=4 steps"])
+
+
+def test_a_run_of_warm_up_alone_is_said(train):
+    """One step with the default warm-up has a rate of 0; that is said before it starts."""
+    outcome = train(texts(0, 1), sets=["scheduler.warmup=6%"])
+    assert "all 1 steps are warm-up (scheduler.warmup), so the rate never reaches its peak" in outcome.said
+
+
+def test_bad_data_do_not_cost_the_run_that_is_there(train, tmp_path):
+    """--overwrite deletes the old run only once the new one is built."""
+    folder = tmp_path / "kept"
+    train(texts(0, 1), output=folder)
+    before = sorted(str(path) for path in folder.rglob("*"))
+    with pytest.raises(DataError, match="unknown label"):
+        train(texts(0, 7), output=folder, overwrite=True)
+    assert sorted(str(path) for path in folder.rglob("*")) == before
+
+
+def test_a_mistake_after_the_first_step_is_a_failed_run(train):
+    """What a part does wrong at step 2 is no refusal: exit status 1, and the line says after which step."""
+    with pytest.raises(RunError, match=r"finish_gradients returned None.*after step 1; --resume goes on"):
+        train(texts(0, 1), extra="[callbacks.refuse]\nnone_at = 1\n", sets=["training.duration=4 steps"])

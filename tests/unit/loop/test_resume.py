@@ -534,7 +534,7 @@ def test_a_callback_more_or_less_is_refused(interrupted):
 def test_a_changed_setting_is_refused(interrupted, change, line):
     """With both values."""
     go_on, folder = interrupted()
-    assert refused(go_on, folder, sets=[change]) == f"can't resume: {line}; set it back, or --new"
+    assert refused(go_on, folder, sets=[change]) == f"can't resume: {line}; set it back (also by --set), or --new"
 
 
 def test_changed_data_are_refused(interrupted):
