@@ -113,7 +113,7 @@ def _flush_results() -> None:
 
 
 def _give_up_if_full(stream: TextIO) -> None:
-    """Python flushes once more at its end, and would end with another status where that fails; so nothing may be left."""
+    """Python flushes once more at its end, and would end with another status where that fails."""
     try:
         stream.flush()
     except OSError:

@@ -61,7 +61,11 @@ class Console:
         self._outlet = _Outlet(stream)
         self._told_of_failure = False
         self.rich = rich.console.Console(
-            file=cast("IO[str]", self._outlet), quiet=quiet, highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None
+            file=cast("IO[str]", self._outlet),
+            quiet=quiet,
+            highlight=False,
+            soft_wrap=plain,
+            width=_PLAIN_WIDTH if plain else None,
         )
         self._log: rich.console.Console | None = None
 
@@ -91,7 +95,9 @@ class Console:
             return
         self._told_of_failure = True
         reason = failure.strerror or failure
-        self._log.print(f"warning: the terminal can't be written ({reason}); from here on only this file is", markup=False)
+        self._log.print(
+            f"warning: the terminal can't be written ({reason}); from here on only this file has it", markup=False
+        )
 
     def warn(self, message: str) -> None:
         """Say what a person should look at."""

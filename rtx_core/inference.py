@@ -104,6 +104,11 @@ def load(folder: Path, registry: Registry) -> Trained:
 # --- what run.json and tokenizer.json say -----------------------------------------------------------------------------
 
 
+_LISTS = {"labels": str, "counts": int, "center": float, "scale": float}
+"""The entries of outputs that have a value for each."""
+_WORDS = {str: "texts", int: "whole numbers", float: "numbers with a decimal point"}
+
+
 def _outputs(found: object, file: Path) -> Outputs:
     """The outputs as run.json has them; JSON has lists where they have tuples.
 
@@ -114,13 +119,13 @@ def _outputs(found: object, file: Path) -> Outputs:
         raise InputError(f"{place}: expected what rtx wrote there, got {found!r}")
     size = _whole_number(found.get("size"), f"{place}.size")
     kept: dict[str, Any] = {}
-    for name, of_type in (("labels", str), ("counts", int), ("center", float), ("scale", float)):
+    for name, of_type in _LISTS.items():
         values = found.get(name)
         if values is None:
             continue
         if not isinstance(values, list) or not all(isinstance(value, of_type) for value in values):
-            raise InputError(f"{place}.{name}: expected a list of {of_type.__name__}, got {values!r}")
-        if len(values) != size:
+            raise InputError(f"{place}.{name}: expected a list of {_WORDS[of_type]}, got {values!r}")
+        if len(values) != size > 1:  # one output may tell two classes apart
             raise InputError(f"{place}.{name}: has {len(values)} entries, but the model has {size} outputs")
         kept[name] = tuple(values)
     return Outputs(size=size, **kept)

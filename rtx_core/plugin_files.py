@@ -48,5 +48,5 @@ def _files_of_run(folder: RunFolder) -> list[tuple[str, str]]:
     except (TypeError, KeyError):
         found = [("", "")]
     if not all(isinstance(text, str) and text for pair in found for text in pair):
-        raise InputError(f'{folder.record}: plugins: expected a list of objects with "file" and "sha256", got {files!r}')
+        raise InputError(f'{folder.record}: plugins: expected objects with "file" and "sha256", got {files!r}')
     return found

@@ -566,6 +566,8 @@ def _own_methods(part: type) -> set[str]:
 
 def _refuse_unknown_arguments(name: str, hook: str, method: Callable[..., Any]) -> None:
     known = _ARGUMENTS[hook]
+    if not callable(method):
+        raise PluginError(f"{name}: {hook} is the name of a hook, so it must be a method, not {method!r}")
     for parameter in inspect.signature(method).parameters.values():
         needed = parameter.default is parameter.empty and parameter.kind not in _OF_ANY_NAME
         if needed and parameter.name not in known:

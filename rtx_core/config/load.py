@@ -173,9 +173,8 @@ class _Assembly:
         for keys, error in refused:
             message = " ".join(str(error).removeprefix(f"[plugins] {keys[1]}: ").split())
             self._report([(keys, message)])
-        if refused:
-            return FAILED
-        self._make.use(self._make.registry.configured(settings))
+        if not refused:
+            self._make.use(self._make.registry.configured(settings))
         return settings
 
     def _refused_plugins(self, settings: PluginSettings) -> Iterator[tuple[Keys, PluginError]]:

@@ -104,7 +104,7 @@ def described(kind: Any) -> str:
 
 
 def _described_list(items: Sequence[Any], length: int | None) -> str:
-    """ "a list of integers", "two numbers", "a list of 3: text, an integer, a number"."""
+    """As "a list of integers", "two numbers", "a list of 3: text, an integer, a number"."""
     one = described(items[0])
     if length is None:
         return f"a list of {one if items[0] is str else _PLURALS.get(one, one)}"

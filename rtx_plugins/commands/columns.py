@@ -27,6 +27,10 @@ _TOKEN = re.compile(rf"[{_CJK}]|(?:(?![{_CJK}])\w)+|[^\w\s]")
 _LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "tag", "type", "y")
 _MOST_LABELS = 200
 _ROWS_OF_A_LABEL = 5
+_NUMBER_NAMES = ("target", "score", "rating", "price", "value", "similarity", "amount", "label", "y")
+_FEW_NUMBERS = 10
+"""With a fraction in them, more different values than this are a quantity rather than classes."""
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 _LABEL_WORDS = 5
 """A label has fewer words than this on average."""
 _SECOND_TEXT_SHARE = 0.25
@@ -49,6 +53,12 @@ class Column:
     """Whether there are too many different values to be labels."""
     words: int = 0
     """Words of all rows together."""
+    numbers: int = 0
+    """Rows that hold a number, also as text."""
+    fractions: int = 0
+    """Of these, rows whose number is written with a point or an exponent."""
+    blank: int = 0
+    """Rows that hold an empty text."""
     tokens: list[int] = attrs.field(factory=list)
     """Words and punctuation marks of each of the first rows."""
 
@@ -56,6 +66,7 @@ class Column:
         """Look at the value of one row."""
         self.rows += value is not None
         self.kinds.add(_kind(value))
+        self._count_number(value)
         for item in value if isinstance(value, list) else [value]:
             self._count(str(item))
         text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -63,11 +74,28 @@ class Column:
         if len(self.tokens) < _MOST_LENGTHS:
             self.tokens.append(len(value) if isinstance(value, list) else len(_TOKEN.findall(text)))
 
+    def _count_number(self, value: Any) -> None:
+        written = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else "–"
+        self.blank += not written.strip()
+        if _NUMBER.fullmatch(written):
+            self.numbers += 1
+            self.fractions += not written.strip().lstrip("+-").isdigit()
+
     def _count(self, text: str) -> None:
         if text in self.values or len(self.values) < _MOST_DISTINCT:
             self.values[text] += 1
         else:
             self.many = True
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers alone, of which some may be missing."""
+        return 0 < self.numbers == self.rows - self.blank
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no value occurs twice, as far as values were counted."""
+        return max(self.values.values(), default=1) == 1
 
     @property
     def mean_words(self) -> float:
@@ -104,10 +132,16 @@ class Table:
         found = [column for column in self.columns if _may_be_label(column)]
         return sorted(found, key=lambda column: (_by_name(column), -self.columns.index(column)))
 
+    def quantities(self) -> list[Column]:
+        """The columns of numbers that may be a target: many different ones, and no identifiers. The likeliest first."""
+        found = [column for column in self.columns if _may_be_quantity(column)]
+        return sorted(found, key=lambda column: (_by_name(column, _NUMBER_NAMES), -self.columns.index(column)))
+
     def texts(self, *, without: Iterable[Column] = ()) -> list[Column]:
         """The columns of text, the one with the most words in a row first."""
         left_out = [column.name for column in without]
-        found = [c for c in self.columns if c.kinds == {"text"} and c.words and c.name not in left_out]
+        found = [c for c in self.columns if c.kinds == {"text"} and c.words and not c.is_number]
+        found = [column for column in found if column.name not in left_out]
         return sorted(found, key=lambda column: -column.mean_words)
 
     def lists(self) -> list[Column]:
@@ -139,12 +173,22 @@ def is_second_text(first: Column, second: Column) -> bool:
 def _may_be_label(column: Column) -> bool:
     few = 1 < len(column.values) <= min(_MOST_LABELS, column.rows / _ROWS_OF_A_LABEL)
     named = column.kinds <= {"text", "integer"} and "" not in column.values
+    if column.is_number and column.fractions and len(column.values) > _FEW_NUMBERS:
+        return False
     return few and named and not column.many and column.mean_words < _LABEL_WORDS
 
 
-def _by_name(column: Column) -> int:
+def _may_be_quantity(column: Column) -> bool:
     name = column.name.lower().strip()
-    return _LABEL_NAMES.index(name) if name in _LABEL_NAMES else len(_LABEL_NAMES)
+    if not column.is_number or len(column.values) <= _FEW_NUMBERS or re.search(r"(^|[_ ])id$", name):
+        return False
+    # Whole numbers of which each is another count the rows, unless the name says better.
+    return bool(column.fractions) or not column.is_unique or name in _NUMBER_NAMES
+
+
+def _by_name(column: Column, names: Sequence[str] = _LABEL_NAMES) -> int:
+    name = column.name.lower().strip()
+    return names.index(name) if name in names else len(names)
 
 
 def most_frequent(column: Column, count: int) -> Sequence[tuple[str, int]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 import attrs
 
 from rtx_core.components import Component, InputPath, Source
+from rtx_core.config.shapes import field_types, settable
 from rtx_core.lengths import Interval, Length
 
 if TYPE_CHECKING:
@@ -53,20 +54,19 @@ class Field:
     """The docstring under the field, on one line."""
 
 
-def describe(component: type[Component]) -> list[Field]:
+def describe(component: type) -> list[Field]:
     """Every setting in the order of the class, those of its kind first."""
-    docs = field_docs(component)
-    attrs.resolve_types(component)
+    docs, kinds = field_docs(component), field_types(component)
     return [
         Field(
             name=field.name,
-            type=in_words(field.type),
+            type=in_words(kinds[field.name]),
             required=field.default is attrs.NOTHING,
             default=_default(field),
             rules=tuple(match["rule"] for match in _RULE.finditer(repr(field.validator)) if match["rule"]),
             doc=docs.get(field.name, ""),
         )
-        for field in attrs.fields(component)
+        for field in settable(component)
     ]
 
 

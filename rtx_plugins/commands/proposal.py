@@ -53,6 +53,8 @@ class Finding:
     """The keys of ``[task]`` that name columns."""
     reasons: Sequence[str]
     """Why, in sentences."""
+    note: str | None = None
+    """What the person should know before they trust it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,8 +69,18 @@ class Files:
     output: Path
 
 
-def propose(files: Files, table: Table) -> str:
-    """The text of a pipeline for a file of data.
+@attrs.frozen(kw_only=True)
+class Proposal:
+    """A pipeline for a file of data."""
+
+    text: str
+    """What to write."""
+    note: str | None
+    """What to say beside it, on one line."""
+
+
+def propose(files: Files, table: Table) -> Proposal:
+    """Make a pipeline for a file of data.
 
     :raises InputError: there is nothing in the file to learn from.
     """
@@ -88,14 +100,14 @@ def propose(files: Files, table: Table) -> str:
         list(_data(files, finding, table)),
         *recipe.sections(finding),
     )
-    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+    return Proposal(text="\n\n".join("\n".join(section) for section in sections) + "\n", note=finding.note)
 
 
 # --- task -------------------------------------------------------------------------------------------------------------
 
 
 def find(data: Path, table: Table) -> Finding:
-    """What a table lends itself to: tags for words, labels for texts, else language alone.
+    """What a table lends itself to: tags for words, labels or numbers for texts, else language alone.
 
     :raises InputError: no column holds text.
     """
@@ -106,6 +118,9 @@ def find(data: Path, table: Table) -> Finding:
     if labels and (texts := table.texts(without=labels[:1])):
         _refuse_missing_header(data, texts[0], labels[0])
         return _sequence_classification(labels, texts, table)
+    quantities = table.quantities()
+    if quantities and (texts := table.texts(without=quantities[:1])):
+        return _regression(quantities, texts, table)
     if not (texts := table.texts()):
         known = ", ".join(f'"{column.name}"' for column in table.columns) or "none that every row has"
         raise InputError(f"{data}: no column holds text to learn from; the columns are {known}")
@@ -126,34 +141,71 @@ def _token_classification(words: Column, tags: Column) -> Finding:
 
 
 def _sequence_classification(labels: Sequence[Column], texts: Sequence[Column], table: Table) -> Finding:
-    label, text = labels[0], texts[0]
-    pair = [column for column in table.columns if column in texts[:2]]
-    is_pair = len(pair) > 1 and is_second_text(texts[0], texts[1])
+    label = labels[0]
+    read, why = _read(texts, table)
     reasons = [f"{_quoted(label.name)} has {len(label.values)} different values: {_counts(label)}. So it is the label."]
-    if len(labels) > 1:
-        others = ", ".join(_quoted(column.name) for column in labels[1:])
-        reasons.append(f"Others could be it too: {others}.")
-    if is_pair:
-        names = " and ".join(_quoted(column.name) for column in pair)
-        reasons.append(f"{names} both hold free text, so they are read as a pair. For one alone write its name only.")
-    else:
-        reasons.append(f"{_quoted(text.name)} holds the most text, {text.mean_words:.0f} words a row.")
     return Finding(
         task="sequence_classification",
-        read=pair if is_pair else [text],
+        read=read,
         target=label,
-        keys={"text": [column.name for column in pair] if is_pair else text.name, "label": label.name},
-        reasons=reasons,
+        keys={"text": _names(read), "label": label.name},
+        reasons=[*reasons, *_others(labels), why],
     )
+
+
+def _regression(quantities: Sequence[Column], texts: Sequence[Column], table: Table) -> Finding:
+    target = quantities[0]
+    read, why = _read(texts, table)
+    return Finding(
+        task="regression",
+        read=read,
+        target=target,
+        keys={"text": _names(read), "target": target.name},
+        reasons=[
+            f"No column can be a label, but {_quoted(target.name)} holds many different numbers. So it is the target.",
+            *_others(quantities),
+            why,
+        ],
+    )
+
+
+def _others(candidates: Sequence[Column]) -> list[str]:
+    others = ", ".join(_quoted(column.name) for column in candidates[1:])
+    return [f"Others could be it too: {others}."] if others else []
+
+
+def _read(texts: Sequence[Column], table: Table) -> tuple[list[Column], str]:
+    """The text or the pair of texts to read, and why."""
+    pair = [column for column in table.columns if column in texts[:2]]
+    if len(pair) > 1 and is_second_text(texts[0], texts[1]):
+        names = " and ".join(_quoted(column.name) for column in pair)
+        return pair, f"{names} both hold free text, so they are read as a pair. For one alone write its name only."
+    return [texts[0]], f"{_quoted(texts[0].name)} holds the most text, {texts[0].mean_words:.0f} words a row."
+
+
+def _names(read: Sequence[Column]) -> str | list[str]:
+    """The key ``text`` of these columns."""
+    return read[0].name if len(read) == 1 else [column.name for column in read]
 
 
 def _masked_lm(text: Column, table: Table) -> Finding:
     reasons = [
         f"{_quoted(text.name)} holds text, {text.mean_words:.0f} words a row. The model learns to fill in words."
     ]
+    note = None
     if len(table.columns) > 1:
         reasons.append("No column has few enough different values to be a label.")
-    return Finding(task="masked_lm", read=[text], target=None, keys={"text": text.name}, reasons=reasons)
+        counts = [_distinct(column) for column in table.columns if column is not text][:_SHOWN_LABELS]
+        note = (
+            f"no label was found, so the pipeline learns language alone (masked_lm): {', '.join(counts)} "
+            f"in {table.rows:,} rows"
+        )
+    return Finding(task="masked_lm", read=[text], target=None, keys={"text": text.name}, reasons=reasons, note=note)
+
+
+def _distinct(column: Column) -> str:
+    more = "more than " if column.many else ""
+    return f"{_quoted(column.name)} has {more}{len(column.values):,} different values"
 
 
 def _refuse_missing_header(data: Path, text: Column, label: Column) -> None:
@@ -291,7 +343,9 @@ def _monitor(finding: Finding) -> str:
     if finding.target is None:
         return "eval/loss"
     if finding.task == "token_classification":
-        return "eval/accuracy"
+        return "eval/f1_macro" if "O" in finding.target.values else "eval/accuracy"
+    if finding.task == "regression":
+        return "eval/mae"
     counts = finding.target.values.values()
     return "eval/f1_macro" if max(counts) > _BALANCED * min(counts) else "eval/accuracy"
 

@@ -126,7 +126,7 @@ class _Trials:
         trial = self._next()
         self._finish(trial)
         if trial.last.step != self._total:
-            raise InputError(f"the run ends after step {trial.last.step}; --steps and --more may be that many together")
+            raise InputError(_too_short(trial.last.step, self.steps, self._total - self.steps))
         return trial
 
     def killed(self) -> _Trial:
@@ -178,6 +178,14 @@ class _Trials:
         return subprocess.run(  # noqa: S603 - our own command
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
         )
+
+
+def _too_short(end: int, steps: int, more: int) -> str:
+    """That the run has fewer steps than are compared, and what to type instead."""
+    if end == 1:
+        return "the run ends after step 1, so there is no step to kill it before; make training.duration longer"
+    options = f"--steps {end // 2} --more {end - end // 2}"
+    return f"the run ends after step {end}, before {steps} steps and {more} more; write {options}"
 
 
 # --- what differs -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -44,7 +45,7 @@ class Csv(FileData):
         for line, fields in table:
             if len(fields) != len(header):
                 count = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
-                raise DataError(file, line, f"{count}, the header has {len(header)}; quote what holds the delimiter")
+                raise DataError(file, line, f"{count}, the header has {len(header)}; {_likely_cause(header)}")
             yield line, dict(zip(header, fields, strict=True))
 
     def _table(self, file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -72,6 +73,14 @@ class Csv(FileData):
 
 def _tab_or_comma(file: Path) -> str:
     return "\t" if unpacked_name(file).endswith(".tsv") else ","
+
+
+def _likely_cause(header: list[str]) -> str:
+    """Why rows have other lengths than the header; one that is a single column was cut at the wrong character."""
+    mark = next((mark for mark in ";\t|," if mark in header[0]), None) if len(header) == 1 else None
+    if mark is None:
+        return "quote what holds the delimiter"
+    return f"if the header names several columns, write delimiter = {json.dumps(mark)}"
 
 
 def _explained(error: csv.Error) -> str:

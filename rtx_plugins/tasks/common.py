@@ -44,7 +44,14 @@ def value_of(record: Record, column: str) -> Any:
         return record.values[column]
     except KeyError:
         there = f"the columns are {quoted(record.values)}" if record.values else "there are none"
-        raise DataError(record.file, record.line, f'no column "{column}"; {there}') from None
+        message = f'no column "{column}"; {there}{_delimiter_hint(list(record.values))}'
+        raise DataError(record.file, record.line, message) from None
+
+
+def _delimiter_hint(columns: Sequence[str]) -> str:
+    """A single column whose name looks like several: the table was cut at another character than the one it has."""
+    mark = next((mark for mark in ";\t|" if mark in columns[0]), None) if len(columns) == 1 else None
+    return "" if mark is None else f"; if they are several, write delimiter = {json.dumps(mark)} in [data]"
 
 
 def text_of(record: Record, column: str) -> str:

@@ -42,7 +42,7 @@ class TokenClassification(Task):
 
     default_loss: ClassVar[str] = "cross_entropy"
     default_head: ClassVar[str] = "linear"
-    default_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    default_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
     target_kind: ClassVar[TargetKind | None] = "class"
 
     words: str = "words"

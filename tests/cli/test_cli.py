@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
+import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -246,6 +250,70 @@ def test_an_error_in_a_parts_hook_is_called_a_bug_of_the_part(rtx, bad_command, 
     done = rtx("bad", "--plugin", bad_command(body))
     assert done.status == 1
     assert f"This is a bug in {said}" in done.err.splitlines()[-1]
+
+
+def test_an_error_in_build_names_the_part_and_its_file(rtx, folder, plugin):
+    """The part's table, its method, and the plugin file that supplies it."""
+    path = plugin(
+        "import attrs\n"
+        "from rtx_core import Callback, hookimpl\n"
+        "@attrs.frozen(kw_only=True)\n"
+        "class Bad(Callback):\n"
+        "    def build(self):\n"
+        "        raise KeyError('size')\n"
+        "@hookimpl\n"
+        "def callback():\n"
+        "    return {'bad': Bad}\n"
+    )
+    version = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    done = rtx("run", "colours.toml", "--set", "callbacks.bad={}", "--plugin", path, "--quiet")
+    assert done.status == 1
+    assert "KeyError: 'size'" in done.err
+    bug = f"This is a bug in callback.bad (build), supplied by extra.py {version}. "
+    assert done.err.splitlines()[-1].startswith(bug)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [("sys.exit()", 0, ""), ("sys.exit(4)", 4, ""), ("sys.exit('no licence')", 1, "no licence\n")],
+)
+def test_a_command_may_exit_as_any_program(rtx, bad_command, body, status, said):
+    """As Python takes it: a number is the status, nothing is success, a text is a complaint."""
+    done = rtx("bad", "--plugin", bad_command(body))
+    assert (done.status, done.err) == (status, said)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+def test_results_that_cannot_be_written_are_a_failure(folder):
+    """Not a bug, and not success: one line, exit status 1."""
+    done = _in_shell("check colours.toml >/dev/full")
+    assert (done.returncode, done.stderr) == (1, "stdout can't be written: No space left on device\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2>&1 >/dev/null | head -n 1"])
+def test_a_run_that_nobody_can_hear_is_finished(folder, stderr):
+    """Closed, full, or with a reader that goes away: the training goes on, and the log has what was said."""
+    done = _in_shell(f"run colours.toml --steps 3 {stderr}")
+    assert done.returncode == 0, done
+    run = folder / "runs" / "colours-smoke"
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    assert "try    rtx predict runs/colours-smoke" in (run / "log.txt").read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
+def test_a_mistake_that_nobody_can_hear_has_its_status(folder, stderr):
+    """And what would have been said doesn't end up among the results."""
+    done = _in_shell(f"check none.toml {stderr}")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def _in_shell(command):
+    """A command of a fresh process with the shell's redirections."""
+    line = f"set -o pipefail; {shlex.quote(sys.executable)} -m rtx_core {command}"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, env=environment)
 
 
 def test_a_reader_that_goes_away_is_no_error_message(bad_command):

@@ -49,3 +49,15 @@ def test_a_replaced_part_is_a_note(rtx, mine):
     assert done.status == 0
     assert note.startswith("optimizer.adamw is supplied by extra.py ")
     assert note.endswith("instead of rtx-transformers")
+
+
+def test_entry_points_of_no_kind_are_problems(rtx, installed):
+    """A misspelt kind, or a name without one, is named with its distribution; the rest is examined all the same."""
+    installed("nokind.x", "lonely")
+    done = rtx("doctor", "--json")
+    assert done.status == 1
+    problems = json.loads(done.out)["problems"]
+    assert [problem.partition("; kinds are ")[0] for problem in problems] == [
+        'entry point "nokind.x" of acme-rtx 1.2: nokind is no kind',
+        'entry point "lonely" of acme-rtx 1.2: its name is not KIND.NAME',
+    ]

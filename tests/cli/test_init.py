@@ -114,8 +114,65 @@ def test_lists_of_the_same_length_are_words_and_tags(proposed, tmp_path):
     """The list with more different items holds the words."""
     rows = [{"t": ["O", "B", "O"], "w": [f"word{i}", f"name{i}", "."], "id": i} for i in range(40)]
     lines(tmp_path / "a.jsonl", rows)
-    task = proposed("a.jsonl")["task"]
+    pipeline = proposed("a.jsonl")
+    task = pipeline["task"]
     assert (task["type"], task["words"], task["tags"]) == ("token_classification", "w", "t")
+    assert pipeline["training"]["monitor"] == "eval/f1_macro"  # most words are O, so accuracy says little
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_many_different_numbers_are_a_target(proposed, tmp_path, name):
+    """Beside a text, a number of the row and a code, prices are what regression learns; text or JSON numbers."""
+    rows = [
+        {"id": i, "code": f"{i:04}x", "text": text, "euros": round(10 + 7.31 * (i % 90), 2)}
+        for i, (text, _) in enumerate(sentences(60))
+    ]
+    if name == "a.csv":
+        table(tmp_path / name, list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        lines(tmp_path / name, rows)
+    pipeline = proposed(name)
+    assert pipeline["task"]["type"] == "regression"
+    assert (pipeline["task"]["text"], pipeline["task"]["target"]) == ("text", "euros")
+    assert pipeline["training"]["monitor"] == "eval/mae"
+    assert pipeline["data"]["split"] == {"eval": 0.2, "test": 0.1}
+
+
+def test_similarities_of_pairs_are_numbers(proposed, tmp_path):
+    """26 scores from 0 to 5 in steps of 0.2 are a quantity, though each occurs as often as a label would."""
+    rows = [(f"{t} number {i} too", f"there is {t} {i}", (i % 26) / 5) for i, (t, _) in enumerate(sentences(150))]
+    table(tmp_path / "a.csv", ["one", "other", "score"], rows)
+    task = proposed("a.csv")["task"]
+    assert (task["type"], task["text"], task["target"]) == ("regression", ["one", "other"], "score")
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_the_delimiter_is_recognised(proposed, rtx, tmp_path, mark):
+    """A file that spreadsheets write with another character than a comma is read with it, commas in texts or not."""
+    rows = [f"well, {text}{mark}{kind}" for text, kind in sentences(30)]
+    (tmp_path / "a.csv").write_text("\n".join([f"text{mark}label", *rows]) + "\n")
+    pipeline = proposed("a.csv")
+    assert pipeline["data"]["delimiter"] == mark
+    assert (pipeline["task"]["text"], pipeline["task"]["label"]) == ("text", "label")
+    assert rtx("plan", "a.toml").status == 0
+
+
+def test_a_comma_wins_where_both_stand_in_the_header(proposed, tmp_path):
+    """``text,a;b`` has two columns either way; the usual character is kept and not written."""
+    table(tmp_path / "a.csv", ["text", "a;b"], sentences(30))
+    assert "delimiter" not in proposed("a.csv")["data"]
+
+
+def test_labels_that_are_all_different_are_said_to_be_none(rtx, tmp_path):
+    """Language alone is learnt then, and one line says why."""
+    table(tmp_path / "a.csv", ["text", "label"], [(f"{ANIMALS[i % 4]} {i}", f"class {i}") for i in range(60)])
+    done = rtx("init", "a.csv")
+    note, _ = done.err.splitlines()
+    assert note == (
+        "note: no label was found, so the pipeline learns language alone (masked_lm): "
+        '"label" has 60 different values in 60 rows'
+    )
+    assert tomli.loads((tmp_path / "a.toml").read_text())["task"]["type"] == "masked_lm"
 
 
 def test_text_without_labels_is_language(proposed, tmp_path):
@@ -202,6 +259,17 @@ def test_a_pipeline_that_cannot_be_written_is_one_line(rtx, tmp_path, output, pa
     (line,) = done.err.splitlines()
     assert part in line
     assert (tmp_path / "there.toml").read_text() == "mine\n"
+
+
+def test_an_existing_pipeline_is_offered_for_its_own_data_alone(rtx, tmp_path):
+    """``a.toml`` for ``a.csv`` can be run; for ``a.jsonl``, with the same default name, it would be the wrong one."""
+    table(tmp_path / "a.csv", ["a", "b"], sentences(30))
+    lines(tmp_path / "a.jsonl", [{"x": text, "y": kind} for text, kind in sentences(30)])
+    assert rtx("init", "a.csv").status == 0
+    again, other = rtx("init", "a.csv"), rtx("init", "a.jsonl")
+    assert (again.status, other.status) == (2, 2)
+    assert again.err.strip() == "a.toml exists already; run it with rtx run a.toml, or name another with --output"
+    assert other.err.strip() == "a.toml exists already, and not for a.jsonl; name another pipeline with --output"
 
 
 def test_one_command_from_a_table_to_a_trained_model(rtx, tmp_path):

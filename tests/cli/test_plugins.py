@@ -52,6 +52,20 @@ def test_list_survives_a_broken_plugin(rtx, installed):
     assert rtx("--help").status == 0
 
 
+def test_list_has_entry_points_of_no_kind_as_broken(rtx, installed):
+    """They come last, with what is wrong; a list of one kind leaves them out."""
+    installed("nokind.x", "lonely")
+    for options in ((), ("--all",)):
+        offers = json.loads(rtx("plugins", "list", "--json", *options).out)
+        told = [(o["kind"], o["name"], o["problem"].partition("; ")[0]) for o in offers if o["state"] == "broken"]
+        assert told == [
+            ("nokind", "x", 'entry point "nokind.x" of acme-rtx 1.2: nokind is no kind'),
+            ("lonely", "", 'entry point "lonely" of acme-rtx 1.2: its name is not KIND.NAME'),
+        ]
+    assert "nokind is no kind" in rtx("plugins", "list").out
+    assert "acme-rtx" not in rtx("plugins", "list", "loss").out
+
+
 def test_list_names_other_versions_of_the_api(rtx, installed):
     """A plugin for ``rtx.v2`` is no part of this rtx; ``--all`` says what it needs."""
     installed("loss.newer", group="rtx.v2")

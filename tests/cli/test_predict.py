@@ -6,10 +6,15 @@ import csv
 import datetime as dt
 import gzip
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tokenizers
 
 from rtx_core import Record
 from rtx_plugins.commands.predict import Answered, write_file
@@ -170,6 +175,121 @@ def test_the_plugin_files_of_the_run_are_asked_for(rtx, folder, mine):
     given = rtx("predict", "run:colours-smoke", "--text", "red thing", "--plugin", mine)
     assert given.status == 0
     assert rtx("predict", "run:colours-smoke", "--text", "red thing", "--trust-run-plugins").out == given.out
+
+
+# --- a damaged folder -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(rtx, trained, tmp_path, monkeypatch):
+    """Predict with a copy of the run's folder after ``damage(copy)``; the status and the only line on stderr."""
+    copy = tmp_path / "copy"
+    shutil.copytree(trained / "runs/colours", copy)
+    monkeypatch.chdir(tmp_path)
+
+    def predict(damage):
+        damage(copy)
+        done = rtx("predict", "copy", "--text", "red thing")
+        assert done.out == ""
+        (line,) = done.err.splitlines()
+        return done.status, line
+
+    return predict
+
+
+def entry(path, value):
+    """A change of one entry of run.json, by its dotted name."""
+
+    def change(run):
+        record = json.loads((run / "run.json").read_text())
+        table = record
+        *tables, name = path.split(".")
+        for key in tables:
+            table = table[key]
+        table[name] = value
+        (run / "run.json").write_text(json.dumps(record))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("max_length", "x", "max_length: expected a whole number from 1, got 'x'"),
+        ("max_length", None, "max_length: expected a whole number from 1, got None"),
+        ("max_length", 100_000, "max_length: 100000, but the architecture has only 16 usable positions"),
+        ("vocab_size", True, "vocab_size: expected a whole number from 1, got True"),
+        ("outputs", None, "outputs: expected what rtx wrote there, got None"),
+        ("outputs.size", "2", "outputs.size: expected a whole number from 1, got '2'"),
+        ("outputs.labels", "ab", "outputs.labels: expected a list of texts, got 'ab'"),
+        ("outputs.labels", ["warm"], "outputs.labels: has 1 entries, but the model has 2 outputs"),
+        ("outputs.labels", ["a", "b", "c"], "outputs.labels: has 3 entries, but the model has 2 outputs"),
+        ("plugins", None, 'plugins: expected objects with "file" and "sha256", got None'),
+        ("plugins", [{"file": "a.py"}], 'plugins: expected objects with "file" and "sha256", got [{'),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_damaged_entry_of_run_json_is_one_line(damaged, path, value, told):
+    """Exit status 2, with the file, the entry, and what stands there."""
+    status, line = damaged(entry(path, value))
+    assert (status, line.partition(told)[1]) == (2, told), line
+    assert "run.json: " in line
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "told"),
+    [
+        ("model/tokenizer.json", None, "there is no "),
+        ("model/tokenizer.json", 100, "can't be read"),
+        ("model/model.safetensors", 100, ""),
+        ("resolved.toml", None, ""),
+        ("resolved.toml", 8, ""),
+        ("run.json", 100, "can't be read"),
+    ],
+)
+def test_a_missing_or_truncated_file_is_one_line(damaged, name, size, told):
+    """Exit status 2, with the file's name; ``size`` is how much is left of it, None nothing at all."""
+
+    def damage(run):
+        content = (run / name).read_bytes()
+        (run / name).unlink()
+        if size is not None:
+            (run / name).write_bytes(content[:size])
+
+    status, line = damaged(damage)
+    assert (status, told in line) == (2, True), line
+    assert name.rpartition("/")[2] in line
+
+
+def test_the_tokenizer_of_another_model_is_one_line(damaged):
+    """One with more tokens than the table has rows can't belong to it."""
+
+    def grow(run):
+        tokenizer = tokenizers.Tokenizer.from_file(str(run / "model/tokenizer.json"))
+        tokenizer.add_tokens([f"more{i}" for i in range(10)])
+        tokenizer.save(str(run / "model/tokenizer.json"))
+
+    status, line = damaged(grow)
+    assert (status, "tokenizer.json has " in line, "rows" in line) == (2, True, True), line
+
+
+def test_config_json_is_not_needed(rtx, trained, tmp_path):
+    """It is there for transformers; predict goes by the run's own files."""
+    shutil.copytree(trained / "runs/colours", tmp_path / "copy")
+    (tmp_path / "copy/model/config.json").unlink()
+    (answer,) = rows(rtx("predict", tmp_path / "copy", "--text", "red thing").out)
+    assert answer["prediction"] == "warm"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("count", [1, 3000], ids=["found at the end", "found on the way"])
+def test_a_full_device_is_one_line(here, tmp_path, count):
+    """Exit status 1 and no traceback, be it found while answers are written or at the end."""
+    (tmp_path / "in.txt").write_text("red thing\n" * count)
+    command = [sys.executable, "-m", "rtx_core", "predict", str(here), "in.txt"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "stdout can't be written: No space left on device\n")
 
 
 # --- without a model --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import torch
 
 from rtx_core import Horizon, Length, Outputs, ParameterGroup
 from rtx_core.components import KINDS
+from rtx_plugins.commands.describe import describe
 
 DISTRIBUTION = "rtx-transformers"
 
@@ -66,6 +67,14 @@ def field_docstrings(cls):
 
 
 # --- every kind -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", sorted(MODULES))
+def test_every_part_can_be_shown(point):
+    """What ``plugins show`` prints has each field that a table may set, with a type in words and its docstring."""
+    shown = {field.name: field for field in describe(component(point))}
+    assert list(shown) == [field.name for field in attrs.fields(component(point)) if field.init]
+    assert all(field.type and field.doc for field in shown.values())
 
 
 @pytest.mark.parametrize("point", sorted(MODULES))

@@ -1,5 +1,6 @@
 """``verify-resume`` finds out whether a pipeline's run survives a kill, and which part of it doesn't."""
 
+import re
 import subprocess
 import sys
 from collections import deque
@@ -166,11 +167,17 @@ def test_what_nobody_can_carry_over_is_said(verify):
 
 
 def test_more_steps_than_the_run_has_are_refused(verify):
-    """With the number that there is; early stopping counts."""
+    """With the number that there is, early stopping included, and options that fit it."""
     status, out, err = verify("--more", "300")
     assert (status, out) == (2, [])
     assert len(err) == 1
-    assert err[0].startswith("the run ends after step ")
+    match = re.fullmatch(
+        r"the run ends after step (\d+), before 5 steps and 300 more; write --steps (\d+) --more (\d+)", err[0]
+    )
+    assert match is not None
+    end, steps, more = map(int, match.groups())
+    assert min(steps, more) >= 1
+    assert steps + more == end
 
 
 @pytest.mark.parametrize("arguments", [("--steps", "0"), ("--more", "-1")])

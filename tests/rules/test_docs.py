@@ -157,7 +157,7 @@ def test_toml_in_the_docs_passes_check(block, rtx, tmp_path, monkeypatch):
         return  # a package's pyproject.toml; that it is TOML is all that can be said
     alone = "task" in tables
     (tmp_path / "sample.toml").write_text(block.text if alone or "extends" in tables else ON_TOP + block.text)
-    for name in () if alone else tables.get("extends", ["base.toml"]):
+    for name in tables.get("extends", [] if alone else ["base.toml"]):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(BASE.replace("my.csv", str(tmp_path / "my.csv")))
     make_files(tables, tmp_path)

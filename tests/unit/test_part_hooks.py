@@ -142,16 +142,107 @@ def test_a_misspelt_hook_is_refused():
         hooks_of(a=Misspelt())
 
 
-def test_a_hook_with_an_unknown_argument_is_refused():
-    """The argument is named in one line."""
+@pytest.mark.parametrize("misspelt", ["apply_gradient", "computes_loss", "backwards", "finish_gradeints"])
+def test_a_near_name_of_a_hook_with_one_answer_is_refused(misspelt):
+    """Otherwise the default would go on answering, and nobody would see that the part does nothing."""
+    part = type("Misspelt", (), {misspelt: lambda self, run: True})()
+    with pytest.raises(PluginError, match=f'callback.a: method {misspelt} is no hook; did you mean "'):
+        hooks_of(a=part)
 
-    class Wrong:
-        def on_step_end(self, run, loss):
+
+def test_methods_that_only_resemble_hooks_are_left_alone():
+    """What torch's classes have, what is private, and what is no method means no hook."""
+    foreign = type("Optimizer", (), {"backwards": lambda self: None, "__module__": "torch.optim.optimizer"})
+
+    class Fine(foreign):
+        computes_loss = True
+
+        def _apply_gradient(self):
             pass
 
-    with pytest.raises(PluginError, match="callback.a.*on_step_end.*loss") as caught:
-        hooks_of(a=Wrong())
+        def forward(self):
+            pass
+
+    hooks_of(a=Fine())
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("def on_step_end(self, run, loss): pass", 'on_step_end takes run, not "loss"'),
+        ("def on_log(self, row): pass", 'on_log takes run, values, not "row"'),
+        ("def on_step_end(self, *, run): pass", "on_step_end gets its arguments by place, so run can't stand after *"),
+        ("on_step_end = None", "on_step_end is the name of a hook, so it must be a method, not None"),
+        ("@hookimpl(wrapper=True)\n def backward(self): return 1", "backward is a wrapper, so it must yield once"),
+    ],
+)
+def test_a_hook_that_cannot_be_called_is_refused_in_our_words(code, told):
+    """With the part, the hook and the arguments that it may take, in one line."""
+    names = {"hookimpl": hookimpl}
+    exec(f"class Wrong:\n {code}", names)  # noqa: S102 - our own text
+    with pytest.raises(PluginError) as caught:
+        hooks_of(a=names["Wrong"]())
+    assert str(caught.value).startswith(f"callback.a: {told}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_hook_may_leave_arguments_out_and_have_its_own():
+    """Only those without a default have to be the hook's."""
+    seen = []
+
+    class Fine:
+        def on_log(self, values, scale=2):
+            seen.append((values, scale))
+
+    hooks = hooks_of(a=Fine())
+    hooks.call.on_log(run=hooks.run, values={"lr": 1})
+    assert seen == [({"lr": 1}, 2)]
+
+
+def test_a_hook_may_not_end_the_process():
+    """``sys.exit(0)`` is no success of the run but an error of the part; Ctrl-C stays Ctrl-C."""
+
+    class Ends:
+        def __init__(self, error):
+            self.error = error
+
+        def on_step_end(self):
+            raise self.error
+
+        def on_run_end(self):
+            raise self.error
+
+    hooks = hooks_of(a=Ends(SystemExit(0)))
+    with pytest.raises(PluginError, match=r"callback.a: on_step_end calls sys.exit\(0\); run.stop\(reason\)"):
+        hooks.call.on_step_end(run=hooks.run)
+    hooks.call.on_run_end(run=hooks.run)
+    assert [type(failure) for failure in hooks.failures] == [PluginError]
+    hooks = hooks_of(a=Ends(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        hooks.call.on_step_end(run=hooks.run)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "told"),
+    [
+        ("yield 1 / 0", ZeroDivisionError, ["in backward of callback.a"]),
+        ("yield; 1 / 0", ZeroDivisionError, ["in backward of callback.a"]),
+        ("yield; raise SystemExit(0)", PluginError, "callback.a: backward calls sys.exit(0)"),
+        ("yield; yield", PluginError, "callback.a: a wrapper yields once, this one did twice"),
+        ("return\n  yield", PluginError, "callback.a: a wrapper yields once, this one did never"),
+    ],
+)
+def test_a_wrapper_that_fails_is_named(code, error, told):
+    """Its own error gets the note that any hook's gets, before and after the yield."""
+    names = {"hookimpl": hookimpl}
+    exec(f"class Wrong:\n @hookimpl(wrapper=True)\n def backward(self):\n  {code}", names)  # noqa: S102 - our own text
+    hooks = hooks_of(a=names["Wrong"]())
+    with pytest.raises(error) as caught:
+        hooks.call.backward(run=hooks.run, loss=1)
+    if error is PluginError:
+        assert str(caught.value).startswith(told)
+    else:
+        assert caught.value.__notes__ == told
 
 
 def test_a_part_that_fails_at_the_end_keeps_nobody_from_theirs():

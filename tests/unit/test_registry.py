@@ -6,7 +6,7 @@ import pytest
 
 from rtx_core.config.pipeline import PluginSettings
 from rtx_core.errors import PluginError
-from rtx_core.registry import OURS, Registry, nearest
+from rtx_core.registry import OURS, Registry, built, nearest
 
 LINEAR = """
 import attrs
@@ -187,3 +187,70 @@ def test_near_names_know_transpositions():
     assert nearest("weight_decy", ["weight_decay", "lr"]) == "weight_decay"
     assert nearest("rl", ["lr"]) == "lr"
     assert nearest("zzz", ["weight_decay", "lr"]) is None
+
+
+@pytest.mark.parametrize(
+    ("point", "told"), [("nokind.x", "nokind is no kind"), ("acme", "its name is not KIND.NAME")], ids=["kind", "dot"]
+)
+def test_an_entry_point_of_no_kind_is_set_aside(install, point, told):
+    """Nothing can mean it, and it says why; the others are found as before."""
+    install("acme-one", LINEAR, point, "scheduler.acme")
+    registry = Registry.discover()
+    (entry,) = registry.malformed
+    assert entry.problem.startswith(f'entry point "{point}" of acme-one 1.2: {told}; kinds are architecture, ')
+    assert registry.find("scheduler", "acme").distribution == "acme-one"
+
+
+def test_a_plugin_that_exits_on_import_ends_nothing(install, tmp_path):
+    """``sys.exit(0)`` in a package or a file is that plugin's mistake, not a success."""
+    install("acme-one", "import sys\nsys.exit(0)", "scheduler.acme")
+    with pytest.raises(PluginError, match=r"scheduler.acme of acme-one 1.2 can't be imported: .* it calls sys.exit\(0"):
+        Registry.discover().find("scheduler", "acme")
+    (tmp_path / "mine.py").write_text("raise SystemExit")
+    with pytest.raises(PluginError, match=r"mine.py can't be loaded: it calls sys.exit\(None\)"):
+        Registry.discover([tmp_path / "mine.py"])
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("raise KeyError('x')", r"scheduler\(\) fails: KeyError: 'x'"),
+        ("raise SystemExit(3)", r"scheduler\(\) fails: it calls sys.exit\(3\)"),
+        ("return ['acme']", r"scheduler\(\) gives no dict of components by name, but \['acme'\]"),
+    ],
+)
+def test_a_module_that_cannot_say_what_it_offers_is_explained(install, body, told):
+    """Its function named for the kind is called by us, so its failure gets our words."""
+    install("acme-one", f"from rtx_core import hookimpl\n@hookimpl\ndef scheduler():\n    {body}", "scheduler.acme")
+    with pytest.raises(PluginError, match=f"scheduler.acme of acme-one 1.2: {told}"):
+        Registry.discover().find("scheduler", "acme")
+
+
+def test_what_build_gives_is_handed_on():
+    """With its arguments, by place and by name."""
+    assert built("callback.a", "", lambda x, *, y: (x, y), 1, y=2) == (1, 2)
+
+
+def test_a_build_that_gives_nothing_is_refused():
+    """A forgotten ``return`` is named before anything uses the part."""
+    with pytest.raises(PluginError, match="callback.a: build returned None"):
+        built("callback.a", "a.py 12", lambda: None)
+
+
+def test_an_error_in_build_says_whose_it_is():
+    """The note has the part and what supplies it; the error stays what it was."""
+    with pytest.raises(ZeroDivisionError) as caught:
+        built("callback.a", "a.py 12", lambda: 1 / 0)
+    assert caught.value.__notes__ == ["in build of callback.a (a.py 12)"]
+
+
+def test_a_build_may_not_end_the_process():
+    """SystemExit is the part's mistake; Ctrl-C stays Ctrl-C."""
+
+    def ends(error):
+        raise error
+
+    with pytest.raises(PluginError, match=r"callback.a: build calls sys.exit\(0\)"):
+        built("callback.a", "", ends, SystemExit(0))
+    with pytest.raises(KeyboardInterrupt):
+        built("callback.a", "", ends, KeyboardInterrupt)

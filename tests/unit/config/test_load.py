@@ -318,11 +318,12 @@ def test_plugins_are_settled_first(lines, base):
     """What ``[plugins]`` asks for must be there; each entry that isn't is a problem at its place."""
     (line,) = lines(base + '[plugins]\nrequire = ["acme-rtx>=9"]\n')
     assert line == 'pipeline.toml:28:12: plugins.require[0]: "acme-rtx" is not installed'
-    several = '[plugins]\nrequire = ["one", "two"]\nprefer = { "optimizer.adamw" = "three" }\n'
+    several = '[plugins]\nrequire = ["one", "two"]\nprefer = { "optimizer.adamw" = "three" }\nblock = ["four"]\n'
     assert [line.partition(";")[0] for line in lines(base + several)] == [
         'pipeline.toml:28:12: plugins.require[0]: "one" is not installed',
         'pipeline.toml:28:19: plugins.require[1]: "two" is not installed',
         'pipeline.toml:29:32: plugins.prefer."optimizer.adamw": "three" has no optimizer.adamw',
+        'pipeline.toml:30:10: plugins.block[0]: no plugins of "four" are installed',
     ]
     (line,) = lines(base + '[plugins]\nblock = "acme"\n')
     assert line == 'pipeline.toml:28:9: plugins.block: expected a list of text, got "acme"; write ["acme"]'

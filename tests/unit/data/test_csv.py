@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rtx_core import DataError
 from rtx_plugins.data.csv import Csv
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)
@@ -103,3 +104,14 @@ def test_delimiter_and_quote_differ(tmp_path):
     data = Csv(files=(tmp_path,), delimiter='"')
     assert list(data.check()) == [("quotechar", 'the delimiter is """ too')]
     assert list(Csv(files=(tmp_path,)).check()) == []
+
+
+@pytest.mark.parametrize(("mark", "written"), [(";", '";"'), ("\t", r'"\t"'), ("|", '"|"')])
+def test_a_header_cut_at_the_wrong_character_names_the_key(write, mark, written):
+    """One column whose name holds another usual delimiter: ``delimiter`` is what the error is about."""
+    file = write("a.csv", f"text{mark}label\nred, or so{mark}warm\n")
+    with pytest.raises(DataError) as caught:
+        read(file)
+    assert str(caught.value) == (
+        f"{file}:2: 2 fields, the header has 1; if the header names several columns, write delimiter = {written}"
+    )

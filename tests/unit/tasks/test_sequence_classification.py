@@ -193,6 +193,10 @@ NO_LABEL = 'column "label": expected a label (text or an integer), got'
         ({"text": "a", "label": "other"}, 'column "label": unknown label "other"; the labels are "neg", "neu", "pos"'),
         ({"text": "a", "label": 5}, 'column "label": unknown label "5"; the labels are "neg", "neu", "pos"'),
         ({"text": "a", "topic": "x"}, 'no column "label"; the columns are "text", "topic"'),
+        (
+            {"text;label": "a;x"},
+            'no column "text"; the columns are "text;label"; if they are several, write delimiter = ";" in [data]',
+        ),
         ({"body": "a", "label": "neg"}, 'no column "text"; the columns are "body", "label"'),
         ({}, 'no column "text"; there are none'),
         ({"text": None, "label": "neg"}, 'column "text": expected text, got null'),

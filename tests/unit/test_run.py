@@ -1,0 +1,34 @@
+"""What hooks may set on a run is checked when they set it."""
+
+import math
+
+import pytest
+
+from rtx_core.errors import PluginError
+from rtx_core.run import Run
+
+
+@pytest.fixture
+def run():
+    """A run whose large objects nobody looks at."""
+    names = ("pipeline", "folder", "model", "optimizer", "strategy", "console", "horizon", "monitor")
+    return Run(**dict.fromkeys(names), monitor_direction="min", threads=1)
+
+
+@pytest.mark.parametrize("value", ["a", None, True, math.nan, math.inf, -0.5, [1.0]], ids=str)
+def test_a_scale_that_is_no_factor_is_refused_by_the_name_of_who_sets_it(run, value):
+    """At the assignment, with the value; the former scale stays."""
+    run.speaker = "spike_guard"
+    with pytest.raises(
+        PluginError, match=r"^spike_guard: run.lr_scale: expected a finite number from 0, got "
+    ) as caught:
+        run.lr_scale = value
+    assert repr(value) in str(caught.value)
+    assert run.lr_scale == 1.0
+
+
+def test_a_scale_may_be_any_finite_number_from_0(run):
+    """0 included: a rate of 0 is a pause."""
+    for value in (0, 0.25, 3):
+        run.lr_scale = value
+        assert run.lr_scale == value
