@@ -204,14 +204,6 @@ def listing(checkpoints: Path) -> list[Checkpoint]:
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 
-def step_of(folder: Path) -> int:
-    """The step in the name of a checkpoint's folder."""
-    match = _NAME.fullmatch(folder.name)
-    if match is None:
-        raise InputError(f"{folder} is no checkpoint's folder")
-    return int(match[1])
-
-
 def newest(checkpoints: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint that is as it was written; None where there is none at all.
 
