@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from rtx_core.build import Prepared, Training
+    from rtx_core.build import Training
     from rtx_core.components import Outputs, Source
     from rtx_core.config import Pipeline
     from rtx_core.model import Model
+    from rtx_core.prepare import Prepared
     from rtx_core.weights import LoadReport
 
 _SHOWN_LABELS = 6

@@ -22,6 +22,7 @@ from rtx_core.folder import RunFolder, write_text_atomically
 from rtx_core.header import header, summary
 from rtx_core.loop import train
 from rtx_core.model import native_task
+from rtx_core.prepare import prepare, task_name
 from rtx_core.signals import Signals
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, co
         return _resume(pipeline, registry, options, console, path=path, threads=threads)
     # Everything is built before the folder is touched: bad data or weights must not cost the run that is there.
     RunFolder.refuse(path, options.way)
-    training = build.build(pipeline, build.prepare(pipeline, console=console), path, console)
+    training = build.build(pipeline, prepare(pipeline, console=console), path, console)
     with RunFolder.claim(path, options.way) as folder:
         training.run.folder = folder.path
         _begin(training, folder, registry)
@@ -95,7 +96,7 @@ def _resume(
         saved = checkpoint.newest(folder.checkpoints, console.warn)
         if saved is None:
             console.say(f"{folder.path} has no checkpoint: starting from the beginning")
-        prepared = build.prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer)
+        prepared = prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer)
         training = build.build(pipeline, prepared, folder.path, console)
         if saved is None:
             _begin(training, folder, registry)
@@ -203,7 +204,7 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
     run, prepared, pipeline = training.run, training.prepared, training.run.pipeline
     _forget_best_if_lost(run, folder)
     step = run.step if run.best_step is None else run.best_step
-    task = native_task(pipeline.architecture, pipeline.head, build.task_name(pipeline))
+    task = native_task(pipeline.architecture, pipeline.head, task_name(pipeline))
     if step != run.step:
         kept = next(c for c in checkpoint.listing(folder.checkpoints) if c.step == step)
         training.model.load_tensors(kept.tensors("model"))

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from rtx_core import Horizon, ParameterGroup
-    from rtx_core.build import Prepared
     from rtx_core.config import Pipeline
     from rtx_core.config.places import Places
     from rtx_core.dataset import SampleStore
     from rtx_core.model import Model
+    from rtx_core.prepare import Prepared
     from rtx_core.registry import Registry
 
 _UNCUT = 1 << 24
@@ -63,8 +63,9 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
     from rtx_core import build
     from rtx_core.console import Console
     from rtx_core.groups import parameter_groups
+    from rtx_core.prepare import prepare
 
-    prepared = build.prepare(pipeline, console=Console(quiet=True))
+    prepared = prepare(pipeline, console=Console(quiet=True))
     with torch.device("meta"):
         model, _ = build.build_model(pipeline, prepared, working_directory=Path.cwd())
     groups = parameter_groups(model, pipeline.architecture.layer_names(), pipeline.optimizer)

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtx_core import build, config
+from rtx_core import config
 from rtx_core.cli import main
 from rtx_core.console import Console
 from rtx_core.dataset import evaluation_batches
+from rtx_core.prepare import prepare
 from rtx_core.registry import Registry
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
@@ -70,7 +71,7 @@ def unigram_loss(pipeline):
     suits the held-out text best, so no other would make it harder to beat.
     """
     settings = config.load(pipeline, sets=(), registry=Registry.discover())
-    prepared = build.prepare(settings, console=Console(quiet=True))
+    prepared = prepare(settings, console=Console(quiet=True))
     ids = np.concatenate([prepared.train[i].input_ids for i in range(len(prepared.train))])
     counts = np.bincount(ids, minlength=prepared.vocab_size).astype(float)
     special = {token.content for token in prepared.tokenizer.get_added_tokens_decoder().values() if token.special}

@@ -19,6 +19,7 @@ from rtx_core import Batch, Sample, Source, build, config, weights
 from rtx_core.cli import main
 from rtx_core.console import Console
 from rtx_core.loop import take_step
+from rtx_core.prepare import prepare
 from rtx_core.registry import Registry
 from rtx_plugins.architectures.bert import Bert
 from rtx_plugins.tokenizers.pretrained import Pretrained
@@ -112,7 +113,7 @@ def prepared(minilm, tmp_path):
         (tmp_path / "step.toml").write_text(STEP.format(folder=folder), encoding="utf-8")
         pipeline = config.load(tmp_path / "step.toml", registry=Registry.discover([]))
         with Console(io.StringIO()) as console:
-            return build.build(pipeline, build.prepare(pipeline, console=console), tmp_path, console)
+            return build.build(pipeline, prepare(pipeline, console=console), tmp_path, console)
 
     return make
 

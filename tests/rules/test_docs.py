@@ -14,11 +14,12 @@ import tomli
 import torch
 from sklearn.metrics import top_k_accuracy_score
 
-from rtx_core import build, config, inference
+from rtx_core import config, inference
 from rtx_core.cli import main
 from rtx_core.components import KINDS
 from rtx_core.console import Console
 from rtx_core.hooks import KindHooks, LoopHooks
+from rtx_core.prepare import prepare
 from rtx_core.registry import Registry
 
 ROOT = Path(__file__).parents[2]
@@ -267,7 +268,7 @@ def test_the_metric_in_the_readme_measures(rtx, tmp_path):
     (logged,) = [row["eval/top2"] for row in rows if "eval/top2" in row and row["step"] == best]
     registry = Registry.discover([tmp_path / "top2.py"])
     pipeline = config.load(tmp_path / "my.toml", sets=(), registry=registry)
-    records = build.prepare(pipeline, console=Console(quiet=True)).records.eval[""]
+    records = prepare(pipeline, console=Console(quiet=True)).records.eval[""]
     trained = inference.load(run, registry)
     logits = torch.cat(trained.logits(records)).numpy()
     targets = [trained.outputs.labels.index(record.values["label"]) for record in records]

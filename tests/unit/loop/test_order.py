@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from rtx_core import build, config
+from rtx_core import config
 from rtx_core.console import Console
 from rtx_core.dataset import Steps
 from rtx_core.order import Cutting, Order
+from rtx_core.prepare import prepare
 from rtx_core.registry import Registry
 
 # torch advises against more workers than cores; here they only have to be many.
@@ -33,7 +34,7 @@ def steps(tmp_path):
     lines = [" ".join(words[(i * j) % 5] for j in range(1, i % 12 + 2)) for i in range(SAMPLES)]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
     with Console(quiet=True) as console:
-        prepared = build.prepare(config.load(pipeline, registry=Registry.discover()), console=console)
+        prepared = prepare(config.load(pipeline, registry=Registry.discover()), console=console)
 
     def cut(micro):
         cutting = Cutting(samples=SAMPLES, batch_size=BATCH, micro_batch_size=micro)
