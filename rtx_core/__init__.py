@@ -32,6 +32,7 @@ from rtx_core.components import (
     SpecialTokens,
     Strategy,
     Task,
+    TextRole,
     Tokenizer,
 )
 from rtx_core.errors import DataError, InputError, PipelineError, PluginError, RtxError, RunError
@@ -75,6 +76,7 @@ __all__ = [
     "SpecialTokens",
     "Strategy",
     "Task",
+    "TextRole",
     "Tokenizer",
     "hookimpl",
 ]

@@ -72,6 +72,10 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
     model, loaded = build_model(pipeline, prepared, working_directory=Path.cwd())
     model.to(strategy.device)
     loss = built_part(pipeline, "loss", pipeline.loss.build, prepared.outputs)
+    if pipeline.training.no_duplicates_in_batch:
+        if not hasattr(loss, "leave_out_duplicates"):
+            raise InputError("training.no_duplicates_in_batch: this loss can't leave out duplicates")
+        loss.leave_out_duplicates()
     module = strategy.wrap(TrainedModule(model, loss).to(strategy.device))
     groups = parameter_groups(model, pipeline.architecture.layer_names(), pipeline.optimizer)
     optimizer = built_part(pipeline, "optimizer", pipeline.optimizer.build, groups)

@@ -8,6 +8,7 @@ A component's module is imported to check a file, so it keeps torch out of its t
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NewType, Protocol, Self
 
@@ -33,9 +34,34 @@ InputPath = NewType("InputPath", Path)
 Direction = Literal["max", "min"]
 """Which way a metric gets better."""
 
-TargetKind = Literal["class", "labels", "values"]
-"""What targets are: ``class``, the number of a class, int64 ``[N]``, negative where it is ignored; ``labels``, a 0 or 1
-for each of K labels, float32 ``[N, K]``; ``values``, K numbers, float32 ``[N, K]``. NaN is an ignored entry."""
+TargetKind = Literal["class", "labels", "values", "span", "embedding"]
+"""What targets are.
+
+``class``: the number of a class, int64 ``[N]``, negative where it is ignored. ``labels``: a 0 or 1 for each of K
+labels, float32 ``[N, K]``; ``values``: K numbers, float32 ``[N, K]``; NaN is an ignored entry of both.
+
+``span``: int64 ``[N, 3]`` for each token that may begin or end an answer, ``(place, start, end)``: its place among
+those of its sequence, from 0, and 1 where the answer starts, or ends, here; ``start = -1`` where it is ignored.
+
+``embedding``: int64 ``[N, 3]`` for each text, ``(role, identity, grade)``, see :class:`TextRole`."""
+
+
+class TextRole(enum.IntEnum):
+    """What a text is among texts that are embedded: the first number of its target, whose second is its identity.
+
+    A sample is an anchor, then its positive, then its negatives, each with its content's hash as identity, so that
+    equal texts can be told. Where judgments are given apart, it is a document, or a query with a row for each judgment.
+    """
+
+    ANCHOR = 0
+    POSITIVE = 1
+    NEGATIVE = 2
+    QUERY = 3
+    """A query of an evaluation; its identity is its number."""
+    JUDGMENT = 4
+    """How relevant a document, by its number, is for the query of the same sample: the third number is the grade."""
+    DOCUMENT = 5
+    """A document of an evaluation; its identity is its number."""
 
 
 @attrs.frozen(kw_only=True)
@@ -160,6 +186,11 @@ class Architecture(Component):
     def usable_positions(self) -> int | None:
         """The longest sequence that fits; None where there is no limit."""
         return None
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees only those before it, which predicting the next token needs."""
+        return False
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,7 +341,8 @@ class Scheduler(Component):
 class LossPart(Protocol):
     """What :meth:`Loss.build` returns; a ``torch.nn.Module`` where it has parameters or buffers.
 
-    One of ``of_logits`` and ``of_features`` is needed.
+    One of ``of_logits`` and ``of_features`` is needed. A loss over pairs in the batch that can leave equal texts out of
+    each other's negatives has ``leave_out_duplicates()``, which is called once where the pipeline asks for it.
     """
 
     def weight(self, targets: torch.Tensor) -> float:
@@ -330,7 +362,7 @@ class Outputs:
     """What a task predicts, known after its training data were read."""
 
     size: int
-    """K, the width of the logits."""
+    """K, the width of the logits; 0 where the head's features themselves are what is predicted."""
     labels: tuple[str, ...] | None = None
     """Names of the classes, in order; None where the outputs have no names."""
     counts: tuple[int, ...] | None = None
@@ -339,6 +371,10 @@ class Outputs:
     """What the task takes from each of K numbers before it is learnt; None where targets are learnt as they are."""
     scale: tuple[float, ...] | None = None
     """What it divides them by after that."""
+    scheme: str | None = None
+    """How the labels of neighbouring targets make up spans (``IOB2``, ``IOBES``); None: each stands alone."""
+    thresholds: tuple[float, ...] | None = None
+    """The probability from which each label is predicted, chosen on the evaluation data; None: the task's own rule."""
 
 
 @attrs.frozen(kw_only=True)
@@ -393,6 +429,20 @@ class MetricPart:
         """
         raise NotImplementedError
 
+    def update_by_sample(
+        self,
+        predictions: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor,
+        samples: torch.Tensor,  # noqa: ARG002 - for metrics that need to know
+    ) -> None:
+        """Count one batch, knowing which targets belong together; what a metric of spans or rankings overrides.
+
+        :param samples: int64 ``[N]``: the sample that each target is of. Those of one sample stand side by side in the
+            order of their positions, and come in one call.
+        """
+        self.update(predictions, targets, weights)
+
     def compute(self) -> Mapping[str, Any]:
         """The values by name: floats, or nested lists of floats (a matrix can't be the monitor)."""
         raise NotImplementedError
@@ -436,7 +486,9 @@ class TaskPart(Protocol):
     """A task bound to a tokenizer and to the labels of its training data."""
 
     def samples(self, records: Iterable[Record], *, targets: bool = True) -> Iterator[Sample]:
-        """Encode records in order: one sample each, or several where a task cuts long texts into pieces to learn from.
+        """Encode records in order, one sample each: of several sequences where a long text is read in windows.
+
+        Only a task that is learnt from text alone may cut a record into several samples.
 
         :param targets: False for ``predict``: the columns of targets may be missing, and every position that would have
             a target has one that is ignored.
@@ -453,6 +505,12 @@ class TaskPart(Protocol):
 
     # measured(targets) -> targets is optional: what metrics are given as targets, where those that are learnt are in
     # another unit (standardised). Without it they are given those of the samples.
+
+    # merged(logits, targets, samples) -> (logits, targets, samples) is optional: one row in place of several of a
+    # sample that mean the same (windows of a text), before predictions and measured see them. ``samples`` is int64 [N].
+
+    # thresholds(logits, targets) -> tuple of K floats, or None, is optional: the probability from which each label is
+    # predicted, chosen on the evaluation data by the kept model. Outputs keep it, and the task is built anew with them.
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """What metrics are given as predictions, from logits ``[N, K]``."""
@@ -478,6 +536,10 @@ class Task(Component):
     default_metrics: ClassVar[tuple[str, ...]] = ()
     target_kind: ClassVar[TargetKind | None] = None
     """What its targets are, so that ``check`` can tell whether loss and metrics fit; None: not said."""
+    packable: ClassVar[bool] = False
+    """Whether samples may be cut anywhere and put together: they have no targets until chance gives them some."""
+    causal: ClassVar[bool] = False
+    """Whether it needs an architecture in which a token sees only those before it."""
 
     max_length: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(2)))
     """Tokens kept of each sequence, special tokens included; None takes what the architecture can."""

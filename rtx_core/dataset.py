@@ -157,10 +157,16 @@ def _leave_signals_to_the_run(_worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def evaluation_batches(store: SampleStore, task: TaskPart, size: int, *, seed: int) -> Iterator[Batch]:
-    """Every sample once, shortest first; chance is the same in every evaluation."""
-    for ids in cut_by_length(store.lengths, size):
-        yield _made(store, task, ids, lambda i: chance.derive(seed, "evaluation", i))
+def evaluation_batches(
+    store: SampleStore, task: TaskPart, size: int, *, seed: int, among: np.ndarray | None = None
+) -> Iterator[Batch]:
+    """Every sample once, shortest first; chance is the same in every evaluation.
+
+    :param among: the samples that are meant; None: all.
+    """
+    among = np.arange(len(store)) if among is None else among
+    for ids in cut_by_length(store.lengths[among], size):
+        yield _made(store, task, among[ids], lambda i: chance.derive(seed, "evaluation", i))
 
 
 def _made(store: SampleStore, task: TaskPart, ids: np.ndarray, seed_of: Callable[[int], int]) -> Batch:

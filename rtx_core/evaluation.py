@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import attrs
+import numpy as np
 import torch
 
 from rtx_core.config.pipeline import eval_name
@@ -12,10 +14,16 @@ from rtx_core.dataset import evaluation_batches
 from rtx_core.model import summed_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rtx_core.build import Training
+    from rtx_core.components import LossPart, MetricPart, StrategyPart, TaskPart
     from rtx_core.dataset import SampleStore
+    from rtx_core.model import Model
+    from rtx_core.samples import Batch
+
+_LOGITS_AT_ONCE = 1 << 24
+"""Numbers in the largest matrix of logits that is built (64 MB): the rows of a large vocabulary are taken in pieces."""
 
 
 def evaluate_all(training: Training) -> dict[str, Any]:
@@ -31,7 +39,7 @@ def evaluate(training: Training, prefix: str, store: SampleStore) -> dict[str, A
     run, hooks = training.run, training.hooks.call
     hooks.on_eval_start(run=run, name=prefix)
     with evaluating(training):
-        values = {f"{prefix}/{name}": value for name, value in _values(training, store).items()}
+        values = {f"{prefix}/{name}": value for name, value in evaluator(training).values(store).items()}
     hooks.on_eval_end(run=run, name=prefix, values=values)
     return values
 
@@ -52,36 +60,146 @@ def evaluating(training: Training) -> Iterator[None]:
         training.module.train()
 
 
-def _values(training: Training, store: SampleStore) -> dict[str, Any]:
-    run, loss, prepared = training.run, training.loss, training.prepared
-    size = run.pipeline.training.eval_batch_size or prepared.cutting.micro_batch_size
-    parts = training.metrics.values()
-    for part in parts:
-        part.reset()
-    measured = getattr(prepared.task, "measured", _as_they_are)
-    total, weight = torch.zeros((), dtype=torch.float64), 0.0
-    batches = evaluation_batches(store, prepared.task, size, seed=run.pipeline.run.seed)
-    for number, host_batch in enumerate(batches):
-        if number % run.world_size != run.rank or not len(host_batch.targets):
-            continue
-        weight += loss.weight(host_batch.targets)
-        batch = host_batch.to(run.device)
-        features = training.model.features(batch)
-        total += summed_loss(training.model, loss, features, batch.targets).double().cpu()
-        predictions = prepared.task.predictions(training.model.project(features))
-        targets, counted = measured(batch.targets), _counted(batch.targets)
-        for part in parts:
-            part.update(predictions, targets, counted)
-    _sum_over_processes(training)
-    summed, weight = run.strategy.sum(float(total), weight)
-    values: dict[str, Any] = {"loss": summed / weight if weight else float("nan")}
-    for part in parts:
-        values.update({name: _plain(value) for name, value in part.compute().items()})
-    return values
+def evaluator(training: Training) -> Evaluator:
+    """What measures the run's model as it is now."""
+    pipeline, prepared = training.run.pipeline, training.prepared
+    return Evaluator(
+        model=training.model,
+        loss=training.loss,
+        task=prepared.task,
+        outputs=prepared.outputs.size,
+        metrics=training.metrics,
+        strategy=training.run.strategy,
+        seed=pipeline.run.seed,
+        batch_size=pipeline.training.eval_batch_size or prepared.cutting.micro_batch_size,
+        whole_step=pipeline.training.batch_size if pipeline.loss.whole_step else None,
+    )
 
 
-def _as_they_are(targets: torch.Tensor) -> torch.Tensor:
-    return targets
+@attrs.frozen(kw_only=True, eq=False)
+class Evaluator:
+    """A model with all that is needed to measure it. Its modules are in evaluation mode, and gradients are off."""
+
+    model: Model
+    loss: LossPart
+    task: TaskPart
+    outputs: int
+    """K, or 0 where the features are what is predicted."""
+    metrics: Mapping[str, MetricPart]
+    strategy: StrategyPart
+    seed: int
+    batch_size: int
+    """Samples per forward pass; changes no value."""
+    whole_step: int | None = None
+    """Samples that a loss over pairs in the batch sees at once, as in training; None: each piece stands alone."""
+
+    def values(self, store: SampleStore) -> dict[str, Any]:
+        """The loss and every metric's values, by their short names."""
+        for part in self.metrics.values():
+            part.reset()
+        total, weight = torch.zeros((), dtype=torch.float64), 0.0
+        for group in self._groups(store):
+            summed, weighed = self._loss_and_counts(group)
+            total += summed
+            weight += weighed
+        self._sum_over_processes()
+        summed_up, weight = self.strategy.sum(float(total), weight)
+        values: dict[str, Any] = {"loss": summed_up / weight if weight else float("nan")}
+        for part in self.metrics.values():
+            values.update({name: _plain(value) for name, value in part.compute().items()})
+        return values
+
+    def logits(self, store: SampleStore) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits ``[N, K]`` and targets ``[N, …]`` of all samples, merged, on the host of every process."""
+        rows: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for group in self._groups(store):
+            for batch in group:
+                logits, targets, _ = self._merged(self.model(batch), batch.targets, batch.target_samples)
+                rows.append((logits, targets))
+        if not rows:
+            return torch.zeros(0, self.outputs), torch.zeros(0)
+        logits, targets = (torch.cat(column) for column in zip(*rows, strict=True))
+        return self.strategy.gather(logits).cpu(), self.strategy.gather(targets).cpu()
+
+    def _groups(self, store: SampleStore) -> Iterator[list[Batch]]:
+        """This process's batches on its device, those together that the loss sees at once."""
+        if self.whole_step is None:
+            batches = evaluation_batches(store, self.task, self.batch_size, seed=self.seed)
+            groups: Iterator[list[Batch]] = ([batch] for batch in batches)
+        else:
+            starts = range(0, len(store), self.whole_step)
+            spans = (np.arange(start, min(start + self.whole_step, len(store))) for start in starts)
+            groups = (
+                list(evaluation_batches(store, self.task, self.batch_size, seed=self.seed, among=span))
+                for span in spans
+            )
+        for number, group in enumerate(groups):
+            if number % self.strategy.world_size != self.strategy.rank:
+                continue
+            there = [self._weighed(batch) for batch in group if len(batch.targets)]
+            if there:
+                yield there
+
+    def _weighed(self, batch: Batch) -> Batch:
+        """The batch on the device; its weight is computed on the host."""
+        batch.weight = self.loss.weight(batch.targets)
+        return batch.to(self.strategy.device)
+
+    def _loss_and_counts(self, group: list[Batch]) -> tuple[torch.Tensor, float]:
+        """Count the metrics of a group; its summed loss on the host, and its weight."""
+        weight = sum(batch.weight for batch in group)
+        kept: list[torch.Tensor] = []
+        total = torch.zeros((), dtype=torch.float64)
+        for batch in group:
+            features = self.model.features(batch)
+            for rows in self._row_slices(batch):
+                part, targets = features[rows], batch.targets[rows]
+                if self.whole_step is None:
+                    total += summed_loss(self.model, self.loss, part, targets).double().cpu()
+                self._count(self.model.project(part), targets, batch.target_samples[rows])
+            if self.whole_step is not None:
+                kept.append(features.float())
+        if kept and weight:
+            targets = torch.cat([batch.targets for batch in group])
+            total += summed_loss(self.model, self.loss, torch.cat(kept), targets).double().cpu()
+        return total, weight
+
+    def _row_slices(self, batch: Batch) -> Iterator[slice]:
+        """Rows of targets whose logits may exist at once, never cutting a sample."""
+        size = max(1, _LOGITS_AT_ONCE // max(1, self.outputs))
+        count = len(batch.targets)
+        if count <= size:
+            yield slice(0, count)
+            return
+        samples = batch.target_samples.cpu().numpy()
+        ends = np.append(np.flatnonzero(np.diff(samples)) + 1, count)
+        start = 0
+        while start < count:
+            within = ends[(ends > start) & (ends <= start + size)]
+            stop = int(within[-1]) if len(within) else int(ends[ends > start][0])
+            yield slice(start, stop)
+            start = stop
+
+    def _count(self, logits: torch.Tensor, targets: torch.Tensor, samples: torch.Tensor) -> None:
+        logits, targets, samples = self._merged(logits, targets, samples)
+        predictions, counted = self.task.predictions(logits), _counted(targets)
+        measured = getattr(self.task, "measured", None)
+        if measured is not None:
+            targets = measured(targets)
+        for part in self.metrics.values():
+            part.update_by_sample(predictions, targets, counted, samples)
+
+    def _merged(
+        self, logits: torch.Tensor, targets: torch.Tensor, samples: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        merged = getattr(self.task, "merged", None)
+        return (logits, targets, samples) if merged is None else merged(logits, targets, samples)
+
+    def _sum_over_processes(self) -> None:
+        for part in self.metrics.values():
+            sums = {name: torch.as_tensor(value, device=self.strategy.device) for name, value in part.sums.items()}
+            part.sums = self.strategy.sum_tensors(sums)
+            part.rows = {name: [self.strategy.gather(torch.cat(rows))] for name, rows in part.rows.items()}
 
 
 def _counted(targets: torch.Tensor) -> torch.Tensor:
@@ -92,14 +210,6 @@ def _counted(targets: torch.Tensor) -> torch.Tensor:
     if targets.dtype.is_floating_point:
         return torch.ones(len(targets), device=targets.device)
     return (targets.reshape(len(targets), -1) >= 0).all(1).float()
-
-
-def _sum_over_processes(training: Training) -> None:
-    strategy = training.run.strategy
-    for part in training.metrics.values():
-        sums = {name: torch.as_tensor(value, device=strategy.device) for name, value in part.sums.items()}
-        part.sums = strategy.sum_tensors(sums)
-        part.rows = {name: [strategy.gather(torch.cat(rows))] for name, rows in part.rows.items()}
 
 
 def _plain(value: Any) -> Any:

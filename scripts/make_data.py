@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,26 +39,37 @@ HELD_OUT_CHAPTER = 10
 """Every so many chapters one is held out for evaluation."""
 
 
-def read_nouns(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Definition and label of each noun of the four kinds, in the order of ``data.noun``.
+@dataclass(frozen=True)
+class Noun:
+    """One line of ``data.noun``: a meaning, and a word for it."""
 
-    A line is ``offset file_number type words … | definition; "example"``; the licence's lines begin with two spaces.
+    word: str
+    definition: str
+    label: str
+
+
+def read_nouns(lines: Iterable[str]) -> Iterator[Noun]:
+    """Each noun of the four kinds, in the order of ``data.noun``, insults left out.
+
+    A line is ``offset file_number type count word id … | definition; "example"``; the licence's lines begin with two
+    spaces. Of several words that mean the same the first is taken.
     """
     for line in lines:
         if line.startswith("  "):
             continue
         fields, gloss = line.split(" | ", 1)
-        label = NOUN_LABELS.get(fields.split()[1])
+        _, file_number, _, _, word, *_ = fields.split()
+        label = NOUN_LABELS.get(file_number)
         definition = gloss.split('; "', 1)[0].strip()
         if label is not None and not SLUR.search(definition):
-            yield definition, label
+            yield Noun(word.replace("_", " "), definition, label)
 
 
-def unambiguous(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Each definition once; one that stands under two labels has no right answer and is left out."""
+def unambiguous(nouns: Iterable[Noun]) -> dict[str, str]:
+    """The label of each definition; one that stands under two labels has no right answer and is left out."""
     labels: dict[str, set[str]] = {}
-    for definition, label in rows:
-        labels.setdefault(definition, set()).add(label)
+    for noun in nouns:
+        labels.setdefault(noun.definition, set()).add(noun.label)
     return {definition: found.pop() for definition, found in labels.items() if len(found) == 1}
 
 

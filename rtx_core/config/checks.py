@@ -49,6 +49,24 @@ def length_rules(task: Task, architecture: Architecture) -> Iterator[tuple[Keys,
         yield ("task", "max_length"), f"{wanted} tokens are more than the architecture's {usable} positions"
 
 
+def attention_rules(task: Task, architecture: Architecture) -> Iterator[tuple[Keys, str]]:
+    """What a token may see: only those before it where the next is predicted, else all."""
+    if task.causal and not architecture.causal:
+        yield (
+            ("architecture",),
+            "lets a token see those after it; this task predicts the next one and needs a causal one",
+        )
+
+
+def pair_rules(training: TrainingSettings, loss: Loss) -> Iterator[tuple[Keys, str]]:
+    """A setting about pairs in the batch for a loss that makes none."""
+    if training.no_duplicates_in_batch and not loss.whole_step:
+        yield (
+            ("training", "no_duplicates_in_batch"),
+            "is for a loss over pairs in the batch (in_batch_contrastive); with this one it would do nothing",
+        )
+
+
 def split_rules(data: DataSettings) -> Iterator[tuple[Keys, str]]:
     """Shares that take nothing or everything, and sets that have a table too."""
     split = data.split or Split()
@@ -61,7 +79,13 @@ def split_rules(data: DataSettings) -> Iterator[tuple[Keys, str]]:
         yield ("data", "split"), "takes nothing; give eval or test a share, as split = { eval = 0.1 }"
 
 
-_TARGETS = {"class": "one class each", "labels": "any number of labels each", "values": "numbers"}
+_TARGETS = {
+    "class": "one class each",
+    "labels": "any number of labels each",
+    "values": "numbers",
+    "span": "spans of a text",
+    "embedding": "texts that belong together",
+}
 """The kinds of targets in words."""
 
 

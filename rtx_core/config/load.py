@@ -362,10 +362,13 @@ class _Assembly:
             self._report(checks.split_rules(data))
         if "task" in self._parts and "architecture" in self._parts:
             self._report(checks.length_rules(self._parts["task"], self._parts["architecture"]))
+            self._report(checks.attention_rules(self._parts["task"], self._parts["architecture"]))
         if "task" in self._parts:
             self._report(checks.target_rules(self._parts["task"], self._measures()))
         if training is not None:
             self._report(checks.training_rules(training))
+            if "loss" in self._parts:
+                self._report(checks.pair_rules(training, self._parts["loss"]))
             if "scheduler" in self._parts:
                 self._report(checks.warmup_rules(self._parts["scheduler"].warmup, training.duration))
         if metrics is not None:

@@ -133,6 +133,8 @@ class TrainingSettings:
     monitor: str | None = None
     """The evaluation that best, early stopping and the kept model go by, as ``eval/accuracy``. None: the loss of the
     first evaluation set."""
+    no_duplicates_in_batch: bool = False
+    """For a loss over pairs in the batch: leave equal texts out of each other's negatives. The order doesn't change."""
     deterministic: bool = False
     """Use only operations that give the same bits each time; on a GPU this is slower."""
     workers: int = attrs.field(default=0, validator=attrs.validators.ge(0))

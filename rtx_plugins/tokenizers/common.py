@@ -1,14 +1,17 @@
-"""BERT's WordPiece around a vocabulary, and the template that puts an architecture's special tokens around a text."""
+"""What tokenizers share: BERT's WordPiece, byte-level BPE, and an architecture's special tokens around a text."""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
+from rtx_core import InputError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rtx_core import SpecialTokens
 
@@ -38,6 +41,57 @@ def bert_wordpiece(
     tokenizer.add_special_tokens(list(special_tokens.names))
     tokenizer.post_processor = template(special_tokens, vocabulary)
     return tokenizer
+
+
+def byte_level_bpe(
+    model: models.BPE,
+    special_tokens: SpecialTokens,
+    *,
+    add_prefix_space: bool,
+    normalizer: normalizers.Normalizer | None = None,
+) -> tokenizers.Tokenizer:
+    """RoBERTa's tokenizer over a model whose vocabulary holds the special tokens."""
+    tokenizer = tokenizers.Tokenizer(model)
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(registered(special_tokens))
+    tokenizer.post_processor = wrapping(tokenizer, special_tokens)
+    return tokenizer
+
+
+def registered(special_tokens: SpecialTokens) -> list[tokenizers.AddedToken]:
+    """The special tokens where a space belongs to the word after it: the mask takes the one before it, as a word would.
+
+    That is how RoBERTa and XLM-RoBERTa have it.
+    """
+    return [
+        tokenizers.AddedToken(token, lstrip=token == special_tokens.mask, normalized=False, special=True)
+        for token in special_tokens.names
+    ]
+
+
+def wrapping(tokenizer: tokenizers.Tokenizer, special_tokens: SpecialTokens) -> processors.PostProcessor:
+    """The architecture's template for this tokenizer; a byte-level one leaves the space before a word out of offsets."""
+    around = template(special_tokens, tokenizer.get_vocab())
+    if not isinstance(tokenizer.decoder, decoders.ByteLevel):
+        return around
+    add_prefix_space = getattr(tokenizer.pre_tokenizer, "add_prefix_space", False)
+    return processors.Sequence([processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), around])
+
+
+def with_words(texts: Iterable[str], name: str) -> Iterator[str]:
+    """The texts, from the first that is not blank.
+
+    :param name: the tokenizer's, for the error.
+    :raises InputError: all are blank.
+    """
+    texts = iter(texts)
+    for text in texts:
+        if text.strip():
+            return itertools.chain([text], texts)
+    raise InputError(f"tokenizer.{name}: the training text holds no words to train on")
 
 
 def template(special_tokens: SpecialTokens, vocabulary: Mapping[str, int]) -> processors.TemplateProcessing:
