@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from rtx_core import config
+from rtx_core.errors import InputError
 from rtx_core.folder import RunFolder
 from rtx_core.python_records import sources_of
 from rtx_core.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
 
@@ -24,6 +25,8 @@ class Pipeline:
     settings: config.Pipeline
     """Every table as the object that it names."""
     _registry: Registry
+    _load: Callable[[Sequence[str]], config.Pipeline]
+    """The same file with some more ``sets``."""
 
     @classmethod
     def load(
@@ -45,7 +48,11 @@ class Pipeline:
         """
         registry = Registry.discover(plugins)
         sources = {} if data is None else sources_of(data)
-        return cls(config.load(path, sets=sets, registry=registry, data=sources), registry)
+
+        def load_with(more: Sequence[str]) -> config.Pipeline:
+            return config.load(path, sets=(*sets, *more), registry=registry, data=sources)
+
+        return cls(load_with(()), registry, load_with)
 
     def run(
         self,
@@ -55,6 +62,7 @@ class Pipeline:
         overwrite: bool = False,
         new: bool = False,
         steps: int | None = None,
+        cache: bool = True,
         quiet: bool = False,
     ) -> RunFolder:
         """Train, and give back the finished run's folder; the arguments are those of ``python -m rtx_core run``.
@@ -64,6 +72,30 @@ class Pipeline:
         from rtx_core.console import Console
         from rtx_core.runner import RunOptions, run_pipeline
 
-        options = RunOptions(output=output, resume=resume, overwrite=overwrite, new=new, steps=steps)
+        options = RunOptions(output=output, resume=resume, overwrite=overwrite, new=new, steps=steps, cache=cache)
         with Console(quiet=quiet) as console:
             return RunFolder(run_pipeline(self.settings, self._registry, options, console))
+
+    def run_series(
+        self,
+        *,
+        seeds: int | None = None,
+        output: Path | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        quiet: bool = False,
+    ) -> Path:
+        """Train once for each seed, or for each of ``[data] folds``; the folder with ``summary.json``.
+
+        :raises RtxError: there is nothing to make several runs of, or one was refused, failed or interrupted.
+        """
+        from rtx_core.console import Console
+        from rtx_core.runner import RunOptions
+        from rtx_core.series import run_series, series_of
+
+        series = series_of(self.settings, seeds)
+        if series is None:
+            raise InputError("run_series: give seeds, or write [data] folds; a single run is run()")
+        options = RunOptions(output=output, resume=resume, overwrite=overwrite)
+        with Console(quiet=quiet) as console:
+            return run_series(series, self._load, self._registry, options, console)

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
     """``PIPELINE`` and ``--set``, as ``arguments.pipeline`` and ``arguments.sets``."""
     parser.add_argument("pipeline", type=Path, metavar="PIPELINE", help="the TOML file")
+    add_sets(parser)
+
+
+def add_sets(parser: argparse.ArgumentParser) -> None:
+    """``--set``, as ``arguments.sets``."""
     parser.add_argument(
         "--set",
         action="append",
@@ -19,4 +24,14 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         dest="sets",
         metavar="KEY=VALUE",
         help="another value for one key, as optimizer.lr=1e-4; KEY=unset takes one away; may repeat",
+    )
+
+
+def add_no_cache(parser: argparse.ArgumentParser) -> None:
+    """``--no-cache``, as ``arguments.cache``."""
+    parser.add_argument(
+        "--no-cache",
+        action="store_false",
+        dest="cache",
+        help="encode the data anew, into a temporary file (in TMPDIR) that is gone at the end",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,15 @@ from rtx_core.model import Model, TrainedModule, initialize, make_model
 from rtx_core.prepare import Prepared, built_part, task_name
 from rtx_core.registry import PartHooks
 from rtx_core.run import Run
-from rtx_core.schedule import build_schedule
+from rtx_core.schedule import build_schedule, refuse_lost_momentum
+from rtx_core.stream import StreamSteps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from fractions import Fraction
 
     import tokenizers
 
-    from rtx_core.components import Direction, LossPart, MetricPart, ParameterGroup, Schedule
+    from rtx_core.components import Callback, Direction, LossPart, MetricPart, Outputs, ParameterGroup, Schedule
     from rtx_core.config import Pipeline
     from rtx_core.console import Console
 
@@ -43,7 +44,7 @@ class Training:
     """Model and loss, as the strategy wrapped them."""
     schedule: Schedule
     groups: Sequence[ParameterGroup]
-    steps: Steps
+    steps: Steps | StreamSteps
     metrics: dict[str, MetricPart]
     parts: dict[str, Any]
     """Every built part by its name in messages and checkpoints, as ``callback.early_stopping``."""
@@ -55,6 +56,8 @@ class Training:
 
     parameters: list[torch.nn.Parameter]
     """What the optimizer updates."""
+    kept: bool = False
+    """Whether the model has the weights that are kept, after training: no part shows others any more."""
 
     @property
     def peak_rates(self) -> list[float]:
@@ -69,28 +72,21 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
     :raises PluginError: parts contradict each other.
     """
     strategy = built_part(pipeline, "strategy", pipeline.strategy.build, pipeline.run.device)
+    active = _active_callbacks(pipeline, strategy.device, console)
     model, loaded = build_model(pipeline, prepared, working_directory=Path.cwd())
     model.to(strategy.device)
-    loss = built_part(pipeline, "loss", pipeline.loss.build, prepared.outputs)
-    if pipeline.training.no_duplicates_in_batch:
-        if not hasattr(loss, "leave_out_duplicates"):
-            raise InputError("training.no_duplicates_in_batch: this loss can't leave out duplicates")
-        loss.leave_out_duplicates()
+    loss = build_loss(pipeline, prepared.outputs)
     module = strategy.wrap(TrainedModule(model, loss).to(strategy.device))
     groups = parameter_groups(model, pipeline.architecture.layer_names(), pipeline.optimizer)
     optimizer = built_part(pipeline, "optimizer", pipeline.optimizer.build, groups)
     schedule = built_part(pipeline, "scheduler", build_schedule, pipeline.scheduler, prepared.horizon)
+    refuse_lost_momentum(schedule, optimizer)
     if prepared.horizon.steps(pipeline.scheduler.warmup) == prepared.horizon.total:
         console.warn(
             f"all {prepared.horizon.total} steps are warm-up (scheduler.warmup), so the rate never reaches its peak"
         )
-    metrics = {
-        name: built_part(pipeline, f"metrics.{name}", metric.build, prepared.outputs)
-        for name, metric in pipeline.metrics.items()
-    }
-    callbacks = {
-        name: built_part(pipeline, f"callbacks.{name}", callback.build) for name, callback in pipeline.callbacks.items()
-    }
+    metrics = build_metrics(pipeline, prepared.outputs)
+    callbacks = {name: built_part(pipeline, f"callbacks.{name}", callback.build) for name, callback in active.items()}
     parts: dict[str, Any] = {
         **{f"callback.{name}": callback for name, callback in callbacks.items()},
         "optimizer": optimizer,
@@ -102,6 +98,9 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         "head": model.head,
         "strategy": strategy,
     }
+    steps = build_steps(pipeline, prepared, strategy.rank)
+    if isinstance(steps, StreamSteps):
+        parts["stream"] = steps  # its position is state, like that of any part
     hooks = PartHooks(parts, default="strategy")
     monitor, direction = _monitor(pipeline, prepared)
     run = Run(
@@ -116,8 +115,10 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         monitor_direction=direction,
         threads=torch.get_num_threads(),
         parts=parts,
+        epochs_of_stream=(lambda: steps.epoch) if isinstance(steps, StreamSteps) else None,
     )
     hooks.run = run
+    hooks.call.on_build(run=run)
     return Training(
         run=run,
         prepared=prepared,
@@ -127,20 +128,72 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         schedule=schedule,
         groups=groups,
         parameters=[parameter for group in groups for parameter in group.parameters.values()],
-        steps=Steps(
-            prepared.train,
-            prepared.task,
-            prepared.cutting,
-            seed=pipeline.run.seed,
-            rank=strategy.rank,
-            order=prepared.order,
-        ),
+        steps=steps,
         metrics=metrics,
         parts=parts,
         hooks=hooks,
-        eval_every=prepared.horizon.exact(pipeline.training.eval_every),
+        eval_every=prepared.horizon.exact(pipeline.training.eval_every) if prepared.eval else Fraction(0),
         loaded=loaded,
     )
+
+
+def _active_callbacks(pipeline: Pipeline, device: torch.device, console: Console) -> dict[str, Callback]:
+    """Those that have something to do on the device; of the others it is said why not, unless they were only tried."""
+    active: dict[str, Callback] = {}
+    for name, callback in pipeline.callbacks.items():
+        why = callback.inactive_on(device)
+        if why is None:
+            active[name] = callback
+        elif why:
+            console.warn(f"callbacks.{name} is inactive: {why}")
+    return active
+
+
+def build_loss(pipeline: Pipeline, outputs: Outputs) -> LossPart:
+    """The loss for these outputs.
+
+    :raises InputError: a setting doesn't fit them, or the loss can't do what ``[training]`` asks of it.
+    """
+    loss = built_part(pipeline, "loss", pipeline.loss.build, outputs)
+    if pipeline.training.no_duplicates_in_batch:
+        leave_out_duplicates = getattr(loss, "leave_out_duplicates", None)
+        if leave_out_duplicates is None:
+            raise InputError("training.no_duplicates_in_batch: this loss can't leave out duplicates")
+        leave_out_duplicates()
+    return loss
+
+
+def build_metrics(pipeline: Pipeline, outputs: Outputs) -> dict[str, MetricPart]:
+    """Every metric by the name of its table."""
+    return {
+        name: built_part(pipeline, f"metrics.{name}", metric.build, outputs)
+        for name, metric in pipeline.metrics.items()
+    }
+
+
+def build_steps(pipeline: Pipeline, prepared: Prepared, rank: int) -> Steps | StreamSteps:
+    """The batches of each step for one process."""
+    stream, training = pipeline.data.stream, pipeline.training
+    if stream is None:
+        return stored_steps(pipeline, prepared, rank)
+    return StreamSteps(
+        source=pipeline.data.train,
+        task=prepared.task,
+        cutting=prepared.cutting,
+        batch_size=training.batch_size or 1,
+        window=stream.shuffle_window,
+        packing=training.packing,
+        max_length=prepared.max_length,
+        seed=pipeline.run.seed,
+        rank=rank,
+    )
+
+
+def stored_steps(pipeline: Pipeline, prepared: Prepared, rank: int) -> Steps:
+    """The same for training data that are encoded as a whole."""
+    if prepared.batches is None:
+        raise ValueError("streamed training data have no batches that are known beforehand")
+    return Steps(prepared.train, prepared.task, prepared.batches, prepared.cutting, seed=pipeline.run.seed, rank=rank)
 
 
 def build_model(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from rtx_core.build import Training
     from rtx_core.components import Outputs
+    from rtx_core.lengths import Horizon
 
 
 def model_card(training: Training, record: Mapping[str, Any]) -> str:
@@ -30,7 +31,7 @@ def model_card(training: Training, record: Mapping[str, Any]) -> str:
         ),
         "",
         "## Training",
-        f"- {prepared.cutting.samples:,} samples, {prepared.horizon.tokens_per_epoch:,} tokens an epoch",
+        _data_line(prepared.horizon),
         f"- {run.step:,} steps, {run.epoch:g} epochs; seed {pipeline.run.seed}",
         f"- optimizer `{pipeline.chosen['optimizer'].name}`, peak rate {pipeline.optimizer.lr:g}",
         "- the pipeline is in the run's folder, every value that was used in `resolved.toml`",
@@ -44,6 +45,7 @@ def model_card(training: Training, record: Mapping[str, Any]) -> str:
         f"- texts are cut at {prepared.max_length} tokens",
         *([f"- it knows these labels and no other: {', '.join(labels)}"] if labels else []),
         *_units(prepared.outputs),
+        *_thresholds(prepared.outputs),
         "- it was measured on the data above alone",
         "",
     ]
@@ -56,3 +58,15 @@ def _units(outputs: Outputs) -> Iterator[str]:
         return
     for number, (center, scale) in enumerate(zip(outputs.center, outputs.scale, strict=True)):
         yield f"- output {number} is standardised: the value is {scale!r} × the logit + {center!r}"
+
+
+def _thresholds(outputs: Outputs) -> Iterator[str]:
+    """From where a label is predicted, which ``transformers`` has no place for: it takes 0.5, or the likeliest."""
+    for label, threshold in zip(outputs.labels or (), outputs.thresholds or (), strict=False):
+        yield f"- `{label}` is predicted above a probability of {threshold!r}; transformers doesn't know this threshold"
+
+
+def _data_line(horizon: Horizon) -> str:
+    if horizon.streamed:
+        return "- streamed samples"
+    return f"- {horizon.samples_per_epoch:,} samples, {horizon.tokens_per_epoch:,} tokens an epoch"

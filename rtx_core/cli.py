@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 import attrs
 
-from rtx_core.arguments import add_pipeline
+from rtx_core.arguments import add_no_cache, add_pipeline
 from rtx_core.components import Command
 from rtx_core.errors import InputError, PipelineError, PluginError, RtxError
 from rtx_core.folder import RunFolder
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from rtx_core.config import Pipeline
     from rtx_core.errors import Problem
+    from rtx_core.prepare import Prepared
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
@@ -268,10 +269,17 @@ class RunCommand(Command):
             "--steps", type=_positive, metavar="N", help="a trial: stop after N steps of the plan, in runs/NAME-smoke"
         )
         parser.add_argument(
+            "--seeds",
+            type=_positive,
+            metavar="N",
+            help="N runs from run.seed on, in runs/NAME-seed-…, and their spread",
+        )
+        parser.add_argument(
             "--trust-run-plugins",
             action="store_true",
             help="resume with the --plugin files that the run's folder has kept",
         )
+        add_no_cache(parser)
         parser.add_argument("--quiet", action="store_true", help="say nothing but errors; log.txt has it all")
 
     @classmethod
@@ -283,9 +291,14 @@ class RunCommand(Command):
         if arguments.resume:
             earlier = arguments.output or Path("runs", config.run_name(arguments.pipeline, sets=arguments.sets))
             with_plugins_of_run(registry, RunFolder(earlier), trust=arguments.trust_run_plugins)
-        pipeline = config.load(arguments.pipeline, sets=arguments.sets, registry=registry)
+
+        def load(sets: Sequence[str]) -> Pipeline:
+            return config.load(arguments.pipeline, sets=(*arguments.sets, *sets), registry=registry)
+
+        pipeline = load(())
         # Only now, since it imports torch: a mistake in the file is reported at once.
         from rtx_core.runner import RunOptions, run_pipeline
+        from rtx_core.series import run_series, series_of, table
 
         options = RunOptions(
             output=arguments.output,
@@ -293,9 +306,14 @@ class RunCommand(Command):
             overwrite=arguments.overwrite,
             new=arguments.new,
             steps=arguments.steps,
+            cache=arguments.cache,
         )
+        series = series_of(pipeline, arguments.seeds)
         with Console(quiet=arguments.quiet) as console:
-            run_pipeline(pipeline, registry, options, console)
+            if series is None:
+                run_pipeline(pipeline, registry, options, console)
+            else:
+                print(table(run_series(series, load, registry, options, console)))
         return 0
 
 
@@ -307,6 +325,8 @@ class CheckCommand(Command):
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         """PIPELINE."""
         add_pipeline(parser)
+        parser.add_argument("--data", action="store_true", help="read the data too, and tell what is odd about them")
+        add_no_cache(parser)
         parser.add_argument("--json", action="store_true", help="print the result for a program to read")
 
     @classmethod
@@ -322,12 +342,19 @@ class CheckCommand(Command):
             print(json.dumps({"ok": False, "problems": [_as_json(p) for p in error.problems], "notes": []}))
             return error.exit_status
         notes = _notes(pipeline)
+        prepared = _prepared(pipeline, cache=arguments.cache) if arguments.data else None
         if arguments.json:
-            print(json.dumps({"ok": True, "problems": [], "notes": notes}))
+            found = {} if prepared is None else {"data": _data_as_json(prepared)}
+            print(json.dumps({"ok": True, "problems": [], "notes": notes, **found}))
             return 0
         print(f"{arguments.pipeline}: ok")
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
+        if prepared is not None:
+            from rtx_core.lint import described
+
+            for name, store in prepared.stores.items():
+                print(f"{name}: {described(prepared.surveys[name], store.lengths)}")
         return 0
 
 
@@ -338,6 +365,22 @@ def _notes(pipeline: Pipeline) -> list[str]:
     from rtx_core.header import replacements
 
     return [*replacements(pipeline), *pipeline.notes]
+
+
+def _prepared(pipeline: Pipeline, *, cache: bool) -> Prepared:
+    """The data as a run would take them; what is odd about them is told on stderr."""
+    from rtx_core.console import Console
+    from rtx_core.prepare import prepare
+
+    with Console() as console:
+        return prepare(pipeline, console=console, cache=cache)
+
+
+def _data_as_json(prepared: Prepared) -> dict[str, object]:
+    surveys = {name: survey.to_json() for name, survey in prepared.surveys.items()}
+    for survey in surveys.values():
+        del survey["texts"]
+    return {"sets": surveys, "oddities": [attrs.asdict(one) for one in prepared.oddities]}
 
 
 def _as_json(problem: Problem) -> dict[str, object]:

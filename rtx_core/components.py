@@ -40,10 +40,24 @@ TargetKind = Literal["class", "labels", "values", "span", "embedding"]
 ``class``: the number of a class, int64 ``[N]``, negative where it is ignored. ``labels``: a 0 or 1 for each of K
 labels, float32 ``[N, K]``; ``values``: K numbers, float32 ``[N, K]``; NaN is an ignored entry of both.
 
-``span``: int64 ``[N, 3]`` for each token that may begin or end an answer, ``(place, start, end)``: its place among
-those of its sequence, from 0, and 1 where the answer starts, or ends, here; ``start = -1`` where it is ignored.
+``span``: int64 ``[N, 5]``, ``(place, start, end, first, last)`` for each token of each sequence: its place in it, from
+0, 1 where the answer starts, or ends, here (both -1 where the sequence is ignored), and the characters of the text from
+which, or up to which, an answer reads that starts, or ends, here; -1 where none can. Further rows have a negative
+place, see :class:`SpanRole`.
 
 ``embedding``: int64 ``[N, 3]`` for each text, ``(role, identity, grade)``, see :class:`TextRole`."""
+
+
+class SpanRole(enum.IntEnum):
+    """What a row of ``span`` targets is about that is no token: the first number of it.
+
+    An answer is measured by its text, so a sample carries the text, behind its tokens.
+    """
+
+    REFERENCE = -1
+    """A right answer: the fourth and the fifth number are its characters. A sample without one has no answer."""
+    TEXT = -2
+    """The other four numbers are the next 32 bytes of the text in UTF-8, low bytes first, filled up with 255."""
 
 
 class TextRole(enum.IntEnum):
@@ -255,7 +269,7 @@ Role = Literal["embedding", "matrix", "norm", "bias", "head"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class ParameterGroup:
-    """Parameters that share a rate, a decay, a layer and a role. A tied tensor occurs once in all groups."""
+    """Parameters that share a rate, a decay, a layer, a role and a number of axes. A tied tensor occurs once."""
 
     parameters: Mapping[str, torch.nn.Parameter]
     """By name, as in the kept model's ``model.safetensors``."""
@@ -266,6 +280,9 @@ class ParameterGroup:
     """Place in ``layer_names()``, the head after the last; None where no rate depends on the layer."""
     role: Role
     """What its tensors are: only ``embedding``, ``matrix`` and ``head`` are decayed unless a rule says otherwise."""
+    rate_name: str | None = None
+    """Why its rate differs from the optimizer's, as rows of metrics name it (``lr/NAME``): the layer, the role, or the
+    rule. None where it is the same."""
 
     def options(self) -> dict[str, Any]:
         """The dict that ``torch.optim`` takes for a group: ``params``, ``lr``, ``weight_decay``."""
@@ -304,11 +321,21 @@ class Optimizer(Component):
     )
     """Factor of the rate from each layer to the one below it; None gives every layer the same rate."""
 
+    def peak_lr(self, role: Role, parameter: torch.nn.Parameter) -> float:  # noqa: ARG002 - part of the signature
+        """The peak rate of a parameter, before layers and rules; for an optimizer with more than one."""
+        return self.lr
+
     def build(self, groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:
         """The optimizer over the groups; ``[group.options() for group in groups]`` is what torch's classes take.
 
-        Its state (``state_dict``) may hold tensors, numbers, booleans, strings and None. A part with ``train()`` and
-        ``eval()`` is told of both around evaluation, saving and export.
+        Its ``param_groups`` are these groups, in order: the loop writes each one's ``lr``. Its state (``state_dict``)
+        may hold tensors, numbers, booleans, strings and None.
+
+        Optional: ``train()`` and ``eval()``, for one that trains other weights than are to be measured. The part is
+        told of both around evaluation, saving and export, and of ``train()`` before the first step; the core puts
+        the weights of training back itself. ``implementation``, a text for ``run.json``: which code updates the
+        weights, where that is chosen by device or version, since it changes bits. ``reset_state()``: see
+        :func:`rtx_core.optimizers.reset_state`.
         """
         raise NotImplementedError
 
@@ -319,7 +346,8 @@ class Schedule(Protocol):
     def factor(self, i: int) -> float:
         """What multiplies the peak rate at the 0-based update ``i``; holds past its end.
 
-        An optional method ``momentum(i)`` does the same for momentum or beta1.
+        An optional method ``momentum(i)`` gives what momentum or beta1 is at that update, or None throughout, which
+        leaves it to the optimizer.
         """
         ...
 
@@ -367,6 +395,8 @@ class Outputs:
     """Names of the classes, in order; None where the outputs have no names."""
     counts: tuple[int, ...] | None = None
     """How often each label occurs in the training data."""
+    records: int | None = None
+    """How many training records there are, where one may have several labels or none; None: the sum of the counts."""
     center: tuple[float, ...] | None = None
     """What the task takes from each of K numbers before it is learnt; None where targets are learnt as they are."""
     scale: tuple[float, ...] | None = None
@@ -374,7 +404,8 @@ class Outputs:
     scheme: str | None = None
     """How the labels of neighbouring targets make up spans (``IOB2``, ``IOBES``); None: each stands alone."""
     thresholds: tuple[float, ...] | None = None
-    """The probability from which each label is predicted, chosen on the evaluation data; None: the task's own rule."""
+    """The probability above which each label is predicted, as written or chosen on the evaluation data; None: the
+    task's own rule."""
 
 
 @attrs.frozen(kw_only=True)
@@ -455,6 +486,8 @@ class Metric(Component):
     kind: ClassVar[str] = "metric"
     target_kinds: ClassVar[tuple[TargetKind, ...]] = ()
     """Targets that it can count; a task with others is refused by ``check``. Empty: not said, so not checked."""
+    needs_scheme: ClassVar[bool] = False
+    """True for a metric of spans: a task whose labels make up none is refused by ``check``."""
 
     def names(self) -> Mapping[str, Direction | None]:
         """Every name that ``compute`` gives, and which way it gets better (None: it can't be the monitor)."""
@@ -469,10 +502,19 @@ class Metric(Component):
 class Callback(Component):
     """Implements hooks of the loop: methods with a name of ``hooks.py``.
 
-    With state: ``build`` returns a part with ``state_dict()`` and ``load_state_dict(state)``.
+    With state: ``build`` returns a part with ``state_dict()`` and ``load_state_dict(state)``. A part with ``train()``
+    and ``eval()`` is told of both as an optimizer is (:meth:`Optimizer.build`): it may show other weights than are
+    trained around evaluation, saving and export.
     """
 
     kind: ClassVar[str] = "callback"
+
+    def inactive_on(self, device: torch.device) -> str | None:  # noqa: ARG002 - part of the signature
+        """Why it does nothing on this device, a clause that is said in one line before the model is built.
+
+        Such a callback isn't built at all, so it costs nothing. ``""`` leaves that unsaid; None: it works there.
+        """
+        return None
 
     def build(self) -> object:
         """The part; the component itself where there is no state."""
@@ -509,8 +551,9 @@ class TaskPart(Protocol):
     # merged(logits, targets, samples) -> (logits, targets, samples) is optional: one row in place of several of a
     # sample that mean the same (windows of a text), before predictions and measured see them. ``samples`` is int64 [N].
 
-    # thresholds(logits, targets) -> tuple of K floats, or None, is optional: the probability from which each label is
-    # predicted, chosen on the evaluation data by the kept model. Outputs keep it, and the task is built anew with them.
+    # thresholds(logits, targets) -> tuple of K floats is asked of a task with a tuned_field: the probability above
+    # which each label is predicted, chosen on the evaluation data for the kept model. Outputs keep it, and the task is
+    # built anew with them.
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """What metrics are given as predictions, from logits ``[N, K]``."""
@@ -544,6 +587,26 @@ class Task(Component):
     max_length: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(2)))
     """Tokens kept of each sequence, special tokens included; None takes what the architecture can."""
 
+    @property
+    def own_metrics(self) -> tuple[str, ...]:
+        """The metrics that measure it unless they are switched off; for a task whose settings decide."""
+        return self.default_metrics
+
+    @property
+    def span_scheme(self) -> str | None:
+        """``scheme`` of its outputs, which ``check`` wants to know before there are any."""
+        return None
+
+    @property
+    def longest(self) -> int | None:
+        """The largest ``max_length``, where a task has several."""
+        return self.max_length
+
+    @property
+    def tuned_field(self) -> str | None:
+        """The field whose value the kept model chooses on the evaluation data (``thresholds`` of the part), if any."""
+        return None
+
     def columns(self, *, targets: bool) -> tuple[str, ...]:
         """The columns that a record must have, without those of the targets for ``predict``."""
         raise NotImplementedError
@@ -558,6 +621,11 @@ class Task(Component):
         :raises InputError: this task has no labels to go by.
         """
         raise InputError("[data.split] stratify: this task has no label to stratify by")
+
+    @property
+    def has_stratum(self) -> bool:
+        """Whether each record has one label to go by."""
+        return type(self).stratum is not Task.stratum
 
     def outputs(self, records: Iterable[Record], vocab_size: int) -> Outputs:
         """What is predicted, from all training records.
@@ -594,6 +662,17 @@ class Data(Component):
         """A sha256 of the contents, so that a resumed run can tell whether the data changed."""
         raise NotImplementedError
 
+    def paths(self) -> Sequence[Path] | None:
+        """The files that records and fingerprint depend on: while these stay as they are, neither is asked for again.
+
+        None where that can't be told; then a fingerprint is taken at every start.
+        """
+        return None
+
+    def shards(self) -> Sequence[Data]:
+        """Sources that give the same records one after the other; streaming changes their order."""
+        return (self,)
+
 
 @attrs.frozen(kw_only=True)
 class Tokenizer(Component):
@@ -604,6 +683,10 @@ class Tokenizer(Component):
     def build(self, texts: Iterable[str], special_tokens: SpecialTokens) -> tokenizers.Tokenizer:
         """Train on the texts (read once, only if needed), or load; the same bytes for the same input."""
         raise NotImplementedError
+
+    def notes(self, special_tokens: SpecialTokens) -> Sequence[str]:  # noqa: ARG002 - part of the signature
+        """What a person should know of how :meth:`build` makes it, said once before the training."""
+        return ()
 
 
 # --- where and what to do ---------------------------------------------------------------------------------------------

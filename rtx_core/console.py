@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import io
 import sys
+import time
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import rich.console
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _PLAIN_WIDTH = 120
+_LONG_SECONDS = 5.0
 
 
 class _Outlet:
@@ -75,10 +79,18 @@ class Console:
         return self.rich.is_terminal
 
     def open_log(self, path: Path) -> None:
-        """Write everything that is said from now on to the end of this file too."""
+        """Write everything that is said from now on to the end of this file too, and no longer to an earlier one."""
+        self.close_log()
         self._log = rich.console.Console(
             file=path.open("a", encoding="utf-8"), width=_PLAIN_WIDTH, highlight=False, no_color=True, soft_wrap=True
         )
+
+    def close_log(self) -> None:
+        """Write no log any more."""
+        self._tell_of_failure()
+        if self._log is not None:
+            self._log.file.close()
+            self._log = None
 
     def say(self, message: RenderableType = "", *, style: str | None = None) -> None:
         """Say a line or anything that rich can draw. Square brackets in a string are text, not markup."""
@@ -103,13 +115,34 @@ class Console:
         """Say what a person should look at."""
         self.say(f"warning: {message}", style="yellow")
 
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Callable[[int], None]]:
+        """Show how far something has come that may take long; what is given is called with how much more is done.
+
+        A person sees it grow; elsewhere it is one line, once it does take long.
+        """
+        if self.terminal and not self.rich.quiet:
+            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,.0f}"), TimeElapsedColumn())
+            with Progress(*columns, console=self.rich, transient=True) as bar:
+                task = bar.add_task(label, total=None)
+                yield lambda more: bar.advance(task, more)
+            return
+        since: float | None = time.monotonic()
+
+        def advance(_more: int) -> None:
+            nonlocal since
+            if since is not None and time.monotonic() - since > _LONG_SECONDS:
+                since = None
+                self.say(f"{label} …")
+
+        yield advance
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._tell_of_failure()
-        if self._log is not None:
-            self._log.file.close()
-            self._log = None
+        self.close_log()

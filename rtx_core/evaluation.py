@@ -11,6 +11,7 @@ import torch
 
 from rtx_core.config.pipeline import eval_name
 from rtx_core.dataset import evaluation_batches
+from rtx_core.epochs import evaluation_size
 from rtx_core.model import summed_loss
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
     from rtx_core.build import Training
     from rtx_core.components import LossPart, MetricPart, StrategyPart, TaskPart
-    from rtx_core.dataset import SampleStore
     from rtx_core.model import Model
     from rtx_core.samples import Batch
+    from rtx_core.store import SampleStore
 
 _LOGITS_AT_ONCE = 1 << 24
 """Numbers in the largest matrix of logits that is built (64 MB): the rows of a large vocabulary are taken in pieces."""
@@ -46,18 +47,57 @@ def evaluate(training: Training, prefix: str, store: SampleStore) -> dict[str, A
 
 @contextmanager
 def evaluating(training: Training) -> Iterator[None]:
-    """Dropout and gradients are off, and an optimizer with two modes shows its averaged weights."""
-    optimizer: Any = training.run.optimizer
+    """Dropout and gradients are off, and the model has the weights that are measured."""
     training.module.eval()
-    if hasattr(optimizer, "eval"):
-        optimizer.eval()
     try:
-        with torch.inference_mode():
+        with shown_weights(training), torch.inference_mode():
             yield
     finally:
-        if hasattr(optimizer, "train"):
-            optimizer.train()
         training.module.train()
+
+
+@contextmanager
+def shown_weights(training: Training) -> Iterator[None]:
+    """Inside, parts with two modes show the weights that are measured and kept; then come those of training again.
+
+    They come back to the bit: a part that averages goes there and back by arithmetic, and its rounding would make
+    training depend on how often one evaluates or saves.
+    """
+    parts = parts_with_modes(training)
+    if training.kept or not parts:
+        yield
+        return
+    trained = {name: tensor.clone() for name, tensor in training.model.tensors().items()}
+    with torch.no_grad():
+        for part in parts:
+            part.eval()
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for part in reversed(parts):
+                part.train()
+        training.model.load_tensors(trained)
+
+
+def shown_tensors(training: Training) -> dict[str, torch.Tensor] | None:
+    """A copy on the host of the weights that are measured; None where they are those of training."""
+    if not parts_with_modes(training):
+        return None
+    with shown_weights(training):
+        return {name: tensor.to("cpu", copy=True) for name, tensor in training.model.tensors().items()}
+
+
+def parts_with_modes(training: Training) -> list[Any]:
+    """The parts that train other weights than they show: those with ``train()`` and ``eval()``.
+
+    Modules have these too; model and loss are told as one.
+    """
+    return [
+        part
+        for part in training.parts.values()
+        if hasattr(part, "train") and hasattr(part, "eval") and not isinstance(part, torch.nn.Module)
+    ]
 
 
 def evaluator(training: Training) -> Evaluator:
@@ -71,7 +111,7 @@ def evaluator(training: Training) -> Evaluator:
         metrics=training.metrics,
         strategy=training.run.strategy,
         seed=pipeline.run.seed,
-        batch_size=pipeline.training.eval_batch_size or prepared.cutting.micro_batch_size,
+        batch_size=evaluation_size(pipeline, prepared.cutting, prepared.max_length),
         whole_step=pipeline.training.batch_size if pipeline.loss.whole_step else None,
     )
 
@@ -104,7 +144,9 @@ class Evaluator:
             weight += weighed
         self._sum_over_processes()
         summed_up, weight = self.strategy.sum(float(total), weight)
-        values: dict[str, Any] = {"loss": summed_up / weight if weight else float("nan")}
+        values: dict[str, Any] = {}
+        if weight or self.whole_step is None:  # judged queries and documents make no pairs, so there is no loss to tell
+            values["loss"] = summed_up / weight if weight else float("nan")
         for part in self.metrics.values():
             values.update({name: _plain(value) for name, value in part.compute().items()})
         return values

@@ -19,7 +19,7 @@ from rtx_core.durable import sync_folder
 from rtx_core.errors import InputError, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
 Way = Literal["start", "resume", "overwrite", "new"]
@@ -288,10 +288,15 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 _COMPACT = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 
 
-def strict_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON that any reader accepts: NaN and infinities, which it has no word for, become null."""
+def strict_json(value: Any, *, indent: int | None = None, other: Callable[[Any], Any] | None = None) -> str:
+    """JSON that any reader accepts: NaN and infinities, which it has no word for, become null.
+
+    :param other: what to write for a value that JSON lacks, as ``str`` for the dates of a table; None refuses it.
+    """
     # json.dumps makes an encoder for each call; a row of metrics is written in every step.
-    encoder = _COMPACT if indent is None else json.JSONEncoder(allow_nan=False, ensure_ascii=False, indent=indent)
+    encoder = _COMPACT
+    if indent is not None or other is not None:
+        encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, indent=indent, default=other)
     try:
         text = encoder.encode(value)
     except ValueError:

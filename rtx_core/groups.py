@@ -5,16 +5,17 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING
 
+from rapidfuzz import process
+from rapidfuzz.distance import OSA
 from torch import nn
 
 from rtx_core.components import ParameterGroup, Role
 from rtx_core.errors import InputError
-from rtx_core.registry import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from rtx_core.components import Optimizer
+    from rtx_core.components import GroupRule, Optimizer
     from rtx_core.model import Model
 
 _DECAYED: frozenset[Role] = frozenset({"embedding", "matrix", "head"})
@@ -27,29 +28,69 @@ def parameter_groups(model: Model, layers: Sequence[str], optimizer: Optimizer) 
     :raises InputError: a rule's pattern matches no parameter.
     """
     roles = _roles(model)
-    grouped: dict[tuple[float, float, int | None, Role], dict[str, nn.Parameter]] = {}
-    matched: set[str] = set()
+    _refuse_unmatched(optimizer.groups, roles, model.tied_names())
+    members: dict[tuple[float, float, int | None, Role, str | None, int], dict[str, nn.Parameter]] = {}
     for name, parameter in model.parameters_by_name().items():
         if not parameter.requires_grad:
             continue
         role = roles[name]
-        lr, decay = optimizer.lr, optimizer.weight_decay if role in _DECAYED else 0.0
+        lr, decay = optimizer.peak_lr(role, parameter), optimizer.weight_decay if role in _DECAYED else 0.0
+        causes: list[str] = [] if lr == optimizer.lr else [role]
         layer = None
         if optimizer.layer_lr_decay is not None:
             layer = next((i for i, prefix in enumerate(layers) if name.startswith(prefix)), len(layers))
             lr *= optimizer.layer_lr_decay ** (len(layers) - layer)
-        matched.update(p for rule in optimizer.groups for p in rule.match if fnmatch.fnmatchcase(name, p))
-        for rule in optimizer.groups:
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.match):
-                lr = lr if rule.lr is None else rule.lr
-                decay = decay if rule.weight_decay is None else rule.weight_decay
-                break
-        grouped.setdefault((lr, decay, layer, role), {})[name] = parameter
-    _refuse_unmatched(optimizer, matched, list(roles))
+            causes = [prefix.rstrip(".") for prefix in layers[layer : layer + 1]] + causes
+        index, rule = _rule_of(name, optimizer.groups)
+        if rule is not None:
+            decay = decay if rule.weight_decay is None else rule.weight_decay
+            if rule.lr is not None:
+                lr, causes = rule.lr, [f"groups.{index}"]
+        rate_name = None if lr == optimizer.lr else "/".join(causes)
+        members.setdefault((lr, decay, layer, role, rate_name, parameter.ndim), {})[name] = parameter
     return [
-        ParameterGroup(parameters=members, lr=lr, weight_decay=decay, layer=layer, role=role)
-        for (lr, decay, layer, role), members in grouped.items()
+        ParameterGroup(parameters=named, lr=lr, weight_decay=decay, layer=layer, role=role, rate_name=rate_name)
+        for (lr, decay, layer, role, rate_name, _), named in members.items()
     ]
+
+
+def unmatched_hint(pattern: str, names: Iterable[str], tied: Mapping[str, str]) -> str:
+    """What the author of a pattern that matches no parameter's name may have meant.
+
+    :param tied: further names of parameters, each to the one in ``names``.
+    """
+    alias = next((other for other in tied if fnmatch.fnmatchcase(other, pattern)), None)
+    if alias is not None:
+        return f'{alias} is tied to "{tied[alias]}", which is its name here'
+    names = list(names)
+    pieces = {piece for name in names for piece in name.split(".")}
+    unknown = [piece for piece in pattern.split(".") if piece.strip("*?") and not fnmatch.filter(pieces, piece)]
+    near = [found for piece in unknown for found in _nearest(piece.strip("*?"), sorted(pieces))]
+    near = near or [found for found, *_ in process.extract(pattern, names, scorer=OSA.distance, limit=3)]
+    return f"near it {'is' if len(near) == 1 else 'are'} " + ", ".join(f'"{name}"' for name in near)
+
+
+def _nearest(name: str, candidates: Sequence[str]) -> list[str]:
+    """At most three that may be meant, the nearest first; of a short name less may be wrong."""
+    most = min(3, len(name) // 2)
+    return [found for found, *_ in process.extract(name, candidates, scorer=OSA.distance, score_cutoff=most, limit=3)]
+
+
+def _rule_of(name: str, rules: Sequence[GroupRule]) -> tuple[int, GroupRule | None]:
+    """The first rule that matches, with its place."""
+    for index, rule in enumerate(rules):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.match):
+            return index, rule
+    return len(rules), None
+
+
+def _refuse_unmatched(rules: Sequence[GroupRule], names: Iterable[str], tied: Mapping[str, str]) -> None:
+    names = list(names)
+    for index, rule in enumerate(rules):
+        for pattern in rule.match:
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+                hint = unmatched_hint(pattern, names, tied)
+                raise InputError(f'optimizer.groups.{index}.match: "{pattern}" matches no parameter; {hint}')
 
 
 def _roles(model: Model) -> dict[str, Role]:
@@ -73,12 +114,3 @@ def _role(module: nn.Module, name: str, parameter: nn.Parameter, *, in_head: boo
     if isinstance(module, nn.Embedding):
         return "embedding"
     return "head" if in_head else "matrix"
-
-
-def _refuse_unmatched(optimizer: Optimizer, matched: set[str], names: list[str]) -> None:
-    for index, rule in enumerate(optimizer.groups):
-        for pattern in rule.match:
-            if pattern not in matched:
-                near = nearest(pattern.strip("*."), {part for name in names for part in (name, *name.split("."))})
-                hint = f'; near it is "{near}"' if near else f"; the first names are {', '.join(names[:4])}"
-                raise InputError(f'optimizer.groups.{index}.match: "{pattern}" matches no parameter{hint}')

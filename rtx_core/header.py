@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from rtx_core.packing import PackedStore, documents
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from rtx_core.config import Pipeline
     from rtx_core.model import Model
     from rtx_core.prepare import Prepared
+    from rtx_core.samples import Samples
     from rtx_core.weights import LoadReport
 
 _SHOWN_LABELS = 6
@@ -56,19 +59,32 @@ def replacements(pipeline: Pipeline) -> list[str]:
 
 def data_line(prepared: Prepared) -> str:
     """How many samples each set has, and how long they are."""
-    sets = [("training", prepared.train), *((name or "eval", store) for name, store in prepared.eval.items())]
+    train, streamed = prepared.train, prepared.horizon.streamed
+    sets: list[tuple[str, Samples]] = [(name or "eval", store) for name, store in prepared.eval.items()]
+    if not streamed:
+        sets.insert(0, ("training", documents(train)))
     if prepared.test is not None:
         sets.append(("test", prepared.test))
-    counts = ", ".join(f"{len(store):,} {name}" for name, store in sets)
-    tokens = f"{prepared.horizon.tokens_per_epoch:,} tokens an epoch"
-    return f"{counts} · {tokens} · at most {prepared.max_length} a sequence"
+    counts = ", ".join(
+        [*(["training streamed"] if streamed else []), *(f"{len(store):,} {name}" for name, store in sets)]
+    )
+    tokens = "unknown tokens an epoch" if streamed else f"{prepared.horizon.tokens_per_epoch:,} tokens an epoch"
+    packed = f" · packed into {packing_line(train)}" if isinstance(train, PackedStore) else ""
+    return f"{counts} · {tokens} · at most {prepared.max_length} a sequence{packed}"
+
+
+def packing_line(store: PackedStore) -> str:
+    """How many packed samples there are, and how full they are."""
+    return f"{counted(len(store), 'sample')} of {store.capacity}, {store.fill:.1%} full"
 
 
 def model_line(model: Model) -> str:
     """How many parameters the model has, and where."""
     counts = parameter_counts(model)
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
-    return f"{sum(counts.values()):,} parameters ({parts})"
+    total, trained = sum(counts.values()), sum(p.numel() for p in model.parameters() if p.requires_grad)
+    some = "" if trained == total else f", {trained:,} of them trained"
+    return f"{total:,} parameters ({parts}){some}"
 
 
 def parameter_counts(model: Model) -> dict[str, int]:
@@ -99,15 +115,27 @@ def device_line(training: Training) -> str:
 
 def plan_line(pipeline: Pipeline, prepared: Prepared) -> str:
     """How many steps, and of what."""
-    horizon, cutting = prepared.horizon, prepared.cutting
-    pieces = -(-cutting.batch_size // (cutting.micro_batch_size * cutting.processes))
-    length = pipeline.training.duration
-    same = "" if length.unit == "steps" else f"{length} = "
-    return (
-        f"{same}{counted(horizon.total, 'step')} of {counted(cutting.batch_size, 'sequence')}"
-        + (f" in {pieces} micro-batches" if pieces > 1 else "")
-        + f" · {horizon.steps_per_epoch:,} an epoch"
+    horizon, training = prepared.horizon, pipeline.training
+    same = "" if training.duration.unit == "steps" else f"{training.duration} = "
+    size = f"about {training.batch_tokens:,} tokens" if training.batch_size is None else _sequences(training.batch_size)
+    return f"{same}{counted(horizon.total, 'step')} of {size}{_pieces(pipeline, prepared)}" + (
+        "" if horizon.streamed else f" · {horizon.steps_per_epoch:,} an epoch"
     )
+
+
+def _sequences(count: int) -> str:
+    return counted(count, "sequence")
+
+
+def _pieces(pipeline: Pipeline, prepared: Prepared) -> str:
+    """In how many pieces each process computes a step, where they are more than one."""
+    training, cutting = pipeline.training, prepared.cutting
+    if training.micro_batch_size == "auto":
+        return " in micro-batches as large as the memory allows"
+    samples = training.batch_size or -(-prepared.horizon.samples_per_epoch // prepared.horizon.steps_per_epoch)
+    pieces = 1 if cutting.micro_batch_size is None else -(-samples // (cutting.micro_batch_size * cutting.processes))
+    about = "" if training.batch_size is not None else "about "
+    return f" in {about}{pieces} micro-batches" if pieces > 1 else ""
 
 
 def summary(training: Training, folder: Path, test: Mapping[str, Any], *, resumed: bool = False) -> RenderableType:

@@ -97,8 +97,13 @@ class LoopHooks(Protocol):
     """
 
     @hookspec
+    def on_build(self, run: Run) -> None:
+        """Everything is built, at step 0, and nothing was written: the time to refuse. A checkpoint is loaded later."""
+        ...
+
+    @hookspec
     def on_run_start(self, run: Run) -> None:
-        """Everything is built; before step 0, or after a checkpoint was loaded."""
+        """Before step 0, or after a checkpoint was loaded: that of a resume, or of :meth:`Run.request_rewind`."""
         ...
 
     @hookspec(firstresult=True)

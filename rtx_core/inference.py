@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import torch
 
 from rtx_core import weights
+from rtx_core.batches import cut_by_length
 from rtx_core.components import Outputs
 from rtx_core.config import load_parts
-from rtx_core.errors import InputError
+from rtx_core.errors import DataError, InputError
 from rtx_core.folder import RunFolder
 from rtx_core.model import Model, make_model
-from rtx_core.order import cut_by_length
 from rtx_core.registry import built
 from rtx_core.samples import Batch, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import tokenizers
 
     from rtx_core.components import Task, TaskPart
+    from rtx_core.config import ModelParts
     from rtx_core.registry import Registry
     from rtx_core.samples import Record
 
-_CHUNK = 1024
+CHUNK = 1024
+"""Records that are read before any is answered, so that texts of equal length can be computed together."""
 _BATCH = 32
 _TOKENS = 16_384
 """Tokens of one forward pass, unless a single sequence is longer."""
@@ -43,16 +45,52 @@ class Trained:
     task: TaskPart
     model: Model
     outputs: Outputs
+    max_length: int
+    """Tokens of the longest sequence that is kept."""
+    device: torch.device
 
     def answers(self, records: Iterable[Record], *, scores: bool = False) -> Iterator[dict[str, Any]]:
-        """The columns that each record gets, in order, in constant memory."""
+        """The columns that each record gets, in order, in constant memory.
+
+        :raises DataError: a record can't be read.
+        """
+        for answer in self.attempts(records, scores=scores):
+            if isinstance(answer, DataError):
+                raise answer
+            yield answer
+
+    def attempts(self, records: Iterable[Record], *, scores: bool = False) -> Iterator[dict[str, Any] | DataError]:
+        """The same, with the error in place of the answer to a record that the task can't read."""
+        self.task.answers((), (), scores=scores)  # a task without answers says so before it is given anything
         iterator = iter(records)
-        while chunk := tuple(itertools.islice(iterator, _CHUNK)):
-            yield from self.task.answers(chunk, self.logits(chunk), scores=scores)
+        while chunk := tuple(itertools.islice(iterator, CHUNK)):
+            samples = self._samples(chunk)
+            readable = [record for record, sample in zip(chunk, samples, strict=True) if isinstance(sample, Sample)]
+            logits = self._logits([sample for sample in samples if isinstance(sample, Sample)])
+            answers = iter(self.task.answers(readable, logits, scores=scores))
+            yield from (next(answers) if isinstance(sample, Sample) else sample for sample in samples)
+
+    def _samples(self, chunk: Sequence[Record]) -> list[Sample | DataError]:
+        try:
+            return list(self.task.samples(chunk, targets=False))
+        except DataError:  # of one of them: the others are read without it
+            return [self._sample(record) for record in chunk]
+
+    def _sample(self, record: Record) -> Sample | DataError:
+        try:
+            (sample,) = self.task.samples([record], targets=False)
+        except DataError as error:
+            return error
+        return sample
 
     def logits(self, records: Iterable[Record]) -> list[torch.Tensor]:
-        """Logits ``[N, K]`` of each record's targets, on the host."""
-        samples = list(self.task.samples(records, targets=False))
+        """Logits ``[N, K]`` of each record's targets, on the host.
+
+        :raises DataError: a record can't be read.
+        """
+        return self._logits(list(self.task.samples(records, targets=False)))
+
+    def _logits(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
         pieces, owners = [], []
         for number, sample in enumerate(samples):
             for piece in _pieces(sample):
@@ -63,7 +101,7 @@ class Trained:
         with torch.inference_mode():
             for ids in cut_by_length([len(piece.input_ids) for piece in pieces], _BATCH):
                 chosen = [pieces[i] for i in ids]
-                logits = self.model(Batch.of(chosen, ids.tolist()))
+                logits = self.model(Batch.of(chosen, ids.tolist()).to(self.device)).cpu()
                 for i, part in zip(ids, logits.split([len(piece.target_positions) for piece in chosen]), strict=True):
                     done[i] = part
         for number, part in zip(owners, done, strict=True):
@@ -97,10 +135,30 @@ def _pieces(sample: Sample) -> Iterator[Sample]:
             stop += length
 
 
-def load(folder: Path, registry: Registry) -> Trained:
+def load(
+    folder: Path,
+    registry: Registry,
+    *,
+    device: torch.device | None = None,
+    threshold: float | Mapping[str, float] | None = None,
+) -> Trained:
     """Read the kept model of a run.
 
-    :raises InputError: the folder is no run's, or the run has no kept model yet.
+    :param device: where it computes; None: the CPU.
+    :param threshold: in place of the task's own: for every label, or by name.
+    :raises InputError: the folder is no run's, or the run has no kept model yet, or its task has no threshold.
+    """
+    run = finished(folder)
+    parts = load_parts(run.resolved, registry=registry)
+    if threshold is not None:
+        parts = attrs.evolve(parts, task=_with_threshold(parts.task, parts.task_name, threshold))
+    return restored(run, parts, device=device)
+
+
+def finished(folder: Path) -> RunFolder:
+    """The folder of a run that has kept a model.
+
+    :raises InputError: it is no run's, or the run has no kept model yet.
     """
     run = RunFolder(folder.absolute())
     record = run.read_record()
@@ -108,7 +166,17 @@ def load(folder: Path, registry: Registry) -> Trained:
         raise InputError(f"{folder} is no run's folder: it has no run.json")
     if not (run.model / "model.safetensors").is_file():
         raise InputError(f"{folder} has no kept model yet (status: {record.get('status')}); finish the run first")
-    parts = load_parts(run.resolved, registry=registry)
+    return run
+
+
+def restored(run: RunFolder, parts: ModelParts, *, device: torch.device | None = None) -> Trained:
+    """The kept model of a finished run, put together from these parts.
+
+    :param device: where it computes; None: the CPU.
+    :raises InputError: the parts don't fit the model, or a file is damaged.
+    """
+    device = device or torch.device("cpu")
+    record = run.read_record()
     outputs = _outputs(record.get("outputs"), run.record)
     vocab_size = _whole_number(record.get("vocab_size"), f"{run.record}: vocab_size")
     max_length = _max_length(record, parts.architecture.usable_positions, run.record)
@@ -132,8 +200,24 @@ def load(folder: Path, registry: Registry) -> Trained:
         seed=0,
     )
     weights.load_exactly(run.model, model.tensors())
-    model.eval()
-    return Trained(settings=parts.task, task=task, model=model, outputs=outputs)
+    model.to(device).eval()
+    return Trained(settings=parts.task, task=task, model=model, outputs=outputs, max_length=max_length, device=device)
+
+
+def _with_threshold(task: Task, name: str, threshold: float | Mapping[str, float]) -> Task:
+    """The task with another threshold.
+
+    :raises InputError: it has none, or not this one.
+    """
+    if "threshold" not in attrs.fields_dict(type(task)):
+        raise InputError(f"threshold: a model of the task {name} answers without one")
+    try:
+        changed: Task = attrs.evolve(cast("Any", task), threshold=threshold)
+    except ValueError as error:
+        raise InputError(f"threshold: {error}") from error
+    for field, problem in changed.check():
+        raise InputError(f"{field}: {problem}")
+    return changed
 
 
 # --- what run.json and tokenizer.json say -----------------------------------------------------------------------------
@@ -166,6 +250,11 @@ def _outputs(found: object, file: Path) -> Outputs:
         if len(values) != size > 1:  # one output may tell two classes apart
             raise InputError(f"{place}.{name}: has {len(values)} entries, but the model has {size} outputs")
         kept[name] = tuple(values)
+    if not all(0.0 < threshold < 1.0 for threshold in kept.get("thresholds", ())):
+        raise InputError(f"{place}.thresholds: expected numbers between 0 and 1, got {found['thresholds']!r}")
+    records = found.get("records")
+    if records is not None:
+        kept["records"] = _whole_number(records, f"{place}.records")
     return Outputs(size=size, scheme=scheme, **kept)
 
 

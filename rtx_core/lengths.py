@@ -82,6 +82,10 @@ def not_zero(_instance: object, _attribute: attrs.Attribute[Any], value: Any) ->
         raise ValueError(f'must be longer than nothing, got "{value}"')
 
 
+UNKNOWN_OF_STREAMS = ("epochs", "tokens")
+"""Units that mean nothing before the training data were read."""
+
+
 @attrs.frozen(kw_only=True)
 class Horizon:
     """The length of a run in steps, known before step 0; what a scheduler builds its schedule for."""
@@ -93,6 +97,8 @@ class Horizon:
     steps_per_epoch: int
     samples_per_epoch: int
     tokens_per_epoch: int
+    streamed: bool = False
+    """Whether nobody knows how many samples there are: then an epoch stands for one step."""
 
     def steps(self, length: Length | str) -> int:
         """Convert a length to steps; every fraction of a step is rounded up.
@@ -127,6 +133,11 @@ class Horizon:
             "samples": Fraction(self.steps_per_epoch, max(self.samples_per_epoch, 1)),
             "tokens": Fraction(self.steps_per_epoch, max(self.tokens_per_epoch, 1)),
         }
+        if self.streamed and length.unit in UNKNOWN_OF_STREAMS:
+            raise InputError(
+                f'"{length}" can\'t be converted to steps: the training data are streamed, so that nobody knows how '
+                "long an epoch is; write steps or samples"
+            )
         if length.unit not in per_unit:
             raise InputError(f'"{length}" is wall-clock time and can\'t be converted to steps')
         return length.value * per_unit[length.unit]

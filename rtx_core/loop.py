@@ -1,7 +1,8 @@
 """The training loop: it knows hooks and a strategy, and no part by name.
 
 One step: weigh the targets → for each piece compute_loss, backward → finish_gradients → on_gradients → apply_gradients
-→ on_step_end → log → evaluate → checkpoint → stop. Written for many processes; with one every sum is the identity.
+→ on_step_end → rewind, or log → evaluate → checkpoint → stop. Written for many processes; with one every sum is the
+identity.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from rtx_core import chance, state
+from rtx_core import chance, micro_batch, schedule, state
 from rtx_core.errors import InputError, PluginError
-from rtx_core.evaluation import evaluate_all
+from rtx_core.evaluation import evaluate_all, parts_with_modes
 from rtx_core.model import FeatureCache, summed_loss
 
 if TYPE_CHECKING:
@@ -25,62 +26,93 @@ if TYPE_CHECKING:
 
 
 def train(
-    training: Training, *, save: Callable[[Training], None], signals: Signals, end: int, resumed: bool = False
+    training: Training,
+    *,
+    save: Callable[[Training], None],
+    rewind: Callable[[Training], None],
+    signals: Signals,
+    end: int,
+    resumed: bool = False,
 ) -> None:
     """Run from ``run.step`` to the step ``end``, or until a part stops it; a run that is there already takes no step.
 
     :param save: commits a checkpoint of this moment.
+    :param rewind: puts the run where its newest checkpoint was taken.
     :param end: the horizon's total, or less for a trial of an unchanged plan.
     :param resumed: go on from a checkpoint, be it that of step 0: what happens at the start has happened.
     :raises RunInterruptedError: a signal came; a checkpoint was committed.
     """
-    run, hooks = training.run, training.hooks.call
-    clock = _Clock()
+    run, clock = training.run, _Clock()
     try:
-        training.module.train()
-        hooks.on_run_start(run=run)
-        refuse_unsaveable_state(training)
-        if run.pipeline.training.eval_at_start and not resumed:
+        _start(training)
+        if not resumed:
             with clock.paused():
-                _evaluate(training)
+                if run.pipeline.training.eval_at_start:
+                    _evaluate(training)
                 if run.checkpoint_requested or run.stop_reason is not None:
                     run.checkpoint_requested = False
                     save(training)
         if run.stop_reason is not None:
             return
-        for pieces in training.steps.iterate(run.step, end, run.pipeline.training.workers):
-            values = take_step(training, pieces)
-            hooks.on_step_end(run=run)
-            _log(training, values, clock)
-            last = run.step == end or run.stop_reason is not None
+        while _take_steps(training, save, signals, clock, end=end):
             with clock.paused():
-                if run.eval_requested or last or run.horizon.due(training.eval_every, run.step):
-                    _evaluate(training)
-                # Both are looked at once, before saving: what comes later is answered after the next step, and saved.
-                last = last or run.stop_reason is not None
-                interrupted = signals.received is not None
-                if run.checkpoint_requested or last or interrupted:
-                    run.checkpoint_requested = False
-                    save(training)
-            if last:
-                break
-            if interrupted:
-                signals.interrupt(run.step)
+                rewind(training)
+                _start(training)
     except BaseException as error:
-        hooks.on_exception(run=run, error=error)
+        training.hooks.call.on_exception(run=run, error=error)
         raise
+
+
+def _take_steps(
+    training: Training, save: Callable[[Training], None], signals: Signals, clock: _Clock, *, end: int
+) -> bool:
+    """Go on to the end, or to a stop; or until a part asks to go back: whether one does."""
+    run, hooks = training.run, training.hooks.call
+    for pieces in training.steps.iterate(run.step, end, run.pipeline.training.workers):
+        values = take_step(training, pieces)
+        hooks.on_step_end(run=run)
+        if run.rewind_requested:
+            # What else was asked for belongs to what is gone back from.
+            run.rewind_requested = run.checkpoint_requested = False
+            return True
+        _log(training, values, clock)
+        last = run.step == end or run.stop_reason is not None
+        with clock.paused():
+            if run.eval_requested or last or run.horizon.due(training.eval_every, run.step):
+                _evaluate(training)
+            # Both are looked at once, before saving: what comes later is answered after the next step, and saved.
+            last = last or run.stop_reason is not None
+            interrupted = signals.received is not None
+            if run.checkpoint_requested or last or interrupted:
+                run.checkpoint_requested = False
+                save(training)
+        if last:
+            break
+        if interrupted:
+            signals.interrupt(run.step)
+    return False
+
+
+def _start(training: Training) -> None:
+    """What comes before the first step, or the first after a resume."""
+    training.module.train()
+    training.hooks.call.on_run_start(run=training.run)
+    for part in parts_with_modes(training):
+        part.train()
+    refuse_unsaveable_state(training)
+    if training.run.pipeline.training.micro_batch_size == "auto":
+        micro_batch.decide(training)
 
 
 def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
     """One step: the update that a batch leads to, however it is cut. Returns the step's values, still on the device."""
-    run, hooks, loss = training.run, training.hooks.call, training.loss
+    run, hooks = training.run, training.hooks.call
     run.begin_step()
-    for piece in pieces:
-        piece.weight = loss.weight(piece.targets) if len(piece.targets) else 0.0
-    weight, tokens = run.strategy.sum(sum(p.weight for p in pieces), sum(sum(p.lengths) for p in pieces))
+    weight, tokens = _weigh(training, pieces)
     rate = training.schedule.factor(run.updates) * run.lr_scale
     for group, peak in zip(run.optimizer.param_groups, training.peak_rates, strict=True):
         group["lr"] = peak * rate
+    schedule.set_momentum(training.schedule, run.updates, run.optimizer)
     total = torch.zeros((), device=run.device)
     if weight:
         for parameter in training.parameters:  # what optimizer.zero_grad does, without its profiling
@@ -93,7 +125,9 @@ def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
             summed = hooks.compute_loss(run=run, batch=piece)
             hooks.backward(run=run, loss=summed / weight)
             if piece.cache is None:
-                total += summed.detach()
+                piece.loss = summed.detach()
+                total += piece.loss
+        run.loss, run.pieces = total / weight, pieces
         if hooks.finish_gradients(run=run):
             hooks.on_gradients(run=run)
             updated = hooks.apply_gradients(run=run)
@@ -106,9 +140,20 @@ def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
     run.step += 1
     run.updates += run.skip_reason is None
     run.tokens += int(tokens)
-    values: dict[str, Any] = {"train/loss": None if run.skip_reason else total / weight}
+    values: dict[str, Any] = {"train/loss": None if run.skip_reason else run.loss}
     values["lr"] = run.pipeline.optimizer.lr * rate
     return values | ({"skipped": run.skip_reason} if run.skip_reason else {})
+
+
+def _weigh(training: Training, pieces: list[Batch]) -> tuple[float, float]:
+    """The weight and the tokens of the whole step over all processes. What is left out of the run weighs nothing."""
+    run, loss = training.run, training.loss
+    for piece in pieces:
+        if run.left_out:
+            piece.ignore_targets(run.left_out)
+        piece.weight = loss.weight(piece.targets) if len(piece.targets) else 0.0
+    weight, tokens = run.strategy.sum(sum(p.weight for p in pieces), sum(sum(p.lengths) for p in pieces))
+    return weight, tokens
 
 
 def _seed_forward(training: Training, index: int) -> None:
@@ -156,7 +201,7 @@ def _log(training: Training, values: Mapping[str, Any], clock: _Clock) -> None:
     if not run.log_requested:
         return
     run.log_requested = False
-    everything = {**values, **run.take_logged()}
+    everything = {**values, **_rates_of_groups(training), **run.take_logged()}
     tensors = {name: value.detach() for name, value in everything.items() if isinstance(value, torch.Tensor)}
     if run.device.type != "cpu" and tensors:
         # One copy, and so one wait for the device, instead of one for each value.
@@ -168,6 +213,15 @@ def _log(training: Training, values: Mapping[str, Any], clock: _Clock) -> None:
     row["tokens_per_second"] = clock.rate(run.tokens)
     run.last_values = row
     training.hooks.call.on_log(run=run, values=row)
+
+
+def _rates_of_groups(training: Training) -> dict[str, float]:
+    """The step's rates that differ from ``lr``, by the name of what makes them differ."""
+    return {
+        f"lr/{group.rate_name}": options["lr"]
+        for group, options in zip(training.groups, training.run.optimizer.param_groups, strict=True)
+        if group.rate_name is not None
+    }
 
 
 def _evaluate(training: Training) -> None:

@@ -1,10 +1,10 @@
-"""The order of samples and the cutting of a step: pure functions of (seed, epoch), in constant memory.
+"""Which samples an epoch has, and in which order: pure functions of (seed, epoch), in constant memory.
 
-Position p of an epoch is sample π(p). Step s takes positions [sB, (s+1)B); inside the step samples are sorted by length
-and cut into pieces, so that a piece wastes nothing and the order depends on nothing but the seed.
+Position p of an epoch is sample π(p).
 
 Of several sources with weights an epoch takes so many samples each, in proportion, that the first of them is used up:
-π mixes the sources, and each is gone through in permutations of its own that go on from epoch to epoch.
+π mixes the sources, and each is gone through in permutations of its own that go on from epoch to epoch. The same
+machinery draws every label equally often.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class EpochOrder(Protocol):
         """Sample ids at the positions ``start … stop − 1`` of an epoch, int64."""
         ...
 
+    def total(self, values: np.ndarray) -> int:
+        """The sum over an epoch of an integer that each sample has; of a part of a source, as much as on average."""
+        ...
+
 
 @attrs.frozen
 class Order:
@@ -51,6 +55,10 @@ class Order:
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Sample ids at the positions ``start … stop − 1`` of an epoch, int64."""
         return self.at(epoch, np.arange(start, stop))
+
+    def total(self, values: np.ndarray) -> int:
+        """The sum over an epoch of an integer that each sample has."""
+        return int(values.sum())
 
     def at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Sample ids at any positions of an epoch, int64."""
@@ -68,7 +76,7 @@ class Share:
     size: int
     """Samples that the source has."""
     drawn: int
-    """Samples that an epoch takes of them, 1 to ``size``."""
+    """Samples that an epoch takes of them, at least 1; where more than ``size``, they come again within the epoch."""
 
 
 def shares(sizes: Sequence[int], weights: Sequence[float]) -> tuple[Share, ...]:
@@ -86,7 +94,7 @@ class MixedOrder:
     """The order of several sources that stand end to end, each taken in its share.
 
     Draw d of a source over the whole run is sample π'(d mod n) of its pass ⌊d / n⌋, so none of its samples comes a
-    second time before all have come once. The source that is used up comes whole in each epoch.
+    second time before all have come once. A source of which an epoch takes all comes whole in each epoch.
     """
 
     seed: int
@@ -108,15 +116,57 @@ class MixedOrder:
             slot, sample = slot + source.drawn, sample + source.size
         return samples
 
+    def total(self, values: np.ndarray) -> int:
+        """The sum over an epoch of an integer that each sample has; of a part of a source, as much as on average."""
+        exact, start = Fraction(0), 0
+        for source in self.sources:
+            exact += Fraction(int(values[start : start + source.size].sum()) * source.drawn, source.size)
+            start += source.size
+        return round(exact)
+
     def _drawn(self, number: int, draws: np.ndarray) -> np.ndarray:
         """The samples of one source at some of its draws, which are counted over the whole run."""
         order = Order(chance.derive(self.seed, "source", number), self.sources[number].size)
         passes, positions = np.divmod(draws, order.size)
         samples = np.empty_like(draws)
-        for one in np.unique(passes):  # two at most in an epoch
+        for one in np.unique(passes):  # two at most, where an epoch takes no more than there are
             inside = passes == one
             samples[inside] = order.at(int(one), positions[inside])
         return samples
+
+
+@attrs.frozen(eq=False)
+class BalancedOrder:
+    """Every label equally often: an epoch takes the same number of each, and goes through each label's samples in turn.
+
+    An epoch has as many samples as there are, rounded up to a multiple of the labels.
+    """
+
+    by_label: np.ndarray
+    """int64: the ids of all samples, those of each label side by side."""
+    mixed: MixedOrder
+    """Labels as sources: places in ``by_label``."""
+
+    @classmethod
+    def of(cls, seed: int, labels: np.ndarray, count: int) -> BalancedOrder:
+        """Of the label of each sample, 0 to ``count − 1``; every one of them occurs."""
+        drawn = math.ceil(len(labels) / count)
+        sources = tuple(Share(size, drawn) for size in np.bincount(labels, minlength=count).tolist())
+        return cls(np.argsort(labels, kind="stable"), MixedOrder(seed, sources))
+
+    @property
+    def size(self) -> int:
+        """Samples in an epoch."""
+        return self.mixed.size
+
+    def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Sample ids at the positions ``start … stop − 1`` of an epoch, int64."""
+        samples: np.ndarray = self.by_label[self.mixed.samples(epoch, start, stop)]
+        return samples
+
+    def total(self, values: np.ndarray) -> int:
+        """The sum over an epoch of an integer that each sample has; of a part of a label, as much as on average."""
+        return self.mixed.total(values[self.by_label])
 
 
 @functools.lru_cache(maxsize=32)
@@ -155,40 +205,3 @@ def _mix(values: np.ndarray) -> np.ndarray:
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = values ^ (values >> np.uint64(31))
     return mixed
-
-
-@attrs.frozen(kw_only=True)
-class Cutting:
-    """How epochs become steps, and a step becomes pieces for forward passes and processes."""
-
-    samples: int
-    batch_size: int
-    micro_batch_size: int
-    processes: int = 1
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps in an epoch; the last may be short."""
-        return math.ceil(self.samples / self.batch_size)
-
-    def positions(self, step: int) -> tuple[int, int, int]:
-        """``(epoch, start, stop)`` of the 0-based step."""
-        epoch, within = divmod(step, self.steps_per_epoch)
-        start = within * self.batch_size
-        return epoch, start, min(start + self.batch_size, self.samples)
-
-    def pieces(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """Indices into a step's samples, sorted by length (ties by position), in pieces of at most the micro-batch.
-
-        Piece g belongs to process g mod ``processes``; every process gets as many pieces, the last ones may be empty.
-        """
-        order = np.argsort(lengths, kind="stable")
-        count = math.ceil(len(order) / self.micro_batch_size)
-        count = math.ceil(count / self.processes) * self.processes
-        return [order[g * self.micro_batch_size : (g + 1) * self.micro_batch_size] for g in range(count)]
-
-
-def cut_by_length(lengths: Sequence[int] | np.ndarray, size: int) -> list[np.ndarray]:
-    """All samples in batches of ``size`` for an evaluation, shortest first."""
-    order = np.argsort(lengths, kind="stable")
-    return [order[start : start + size] for start in range(0, len(order), size)]

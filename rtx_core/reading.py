@@ -1,64 +1,97 @@
-"""The records of a run: read from their sources, and split where the pipeline asks for it."""
+"""The records of a run: where they are read from, and which of them a split holds out. None is kept in memory."""
 
 from __future__ import annotations
 
+import array
 import hashlib
 import itertools
 import json
-from collections import Counter, defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
+import numpy as np
 
-from rtx_core.config.pipeline import Sources
+from rtx_core.config.pipeline import Sources, Split
 from rtx_core.config.tree import dotted
-from rtx_core.errors import InputError
+from rtx_core.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from rtx_core.components import Data, Task
     from rtx_core.config import Pipeline
-    from rtx_core.config.pipeline import Split
+    from rtx_core.config.pipeline import DataSettings, Folds
+    from rtx_core.config.tree import Keys
     from rtx_core.samples import Record
+
+_TRAIN, _EVAL, _TEST = range(3)
+
+
+@attrs.frozen(eq=False)
+class RecordSet:
+    """Records of one source or of several, one after the other; each iteration reads them again."""
+
+    _sources: tuple[Data, ...]
+    _numbers: tuple[int, ...]
+    """The number of each source among the training sources; of no use without a division."""
+    _division: Division | None = None
+    _side: int = _TRAIN
+
+    def __iter__(self) -> Iterator[Record]:
+        for number, source in zip(self._numbers, self._sources, strict=True):
+            records = source.records()
+            if self._division is None:
+                yield from records
+            else:
+                yield from _those_on(self._side, records, self._division.sides[number])
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Records:
-    """Everything that was read."""
+    """Everything that can be read."""
 
-    train: Sequence[Record]
-    """Of all sources, one after the other."""
-    sizes: tuple[int, ...]
-    """How many of the training records are of each source."""
+    sources: tuple[RecordSet, ...]
+    """The training records of each source."""
+    train: RecordSet
+    """The training records of all sources, one after the other."""
     weights: tuple[float, ...] | None
     """How much of an epoch is of each source; None takes all of each."""
-    eval: dict[str, Sequence[Record]]
+    eval: dict[str, RecordSet]
     """By the evaluation set's name; empty for a single one."""
-    test: Sequence[Record] | None
+    test: RecordSet | None
     fingerprints: dict[str, str]
     """sha256 of the contents by table (``train``, ``train[1]``, ``eval``, ``eval.clean``, ``test``)."""
 
 
-def read_records(pipeline: Pipeline) -> Records:
-    """Read every source of a pipeline.
+def read_records(pipeline: Pipeline, fingerprint: Callable[[Keys, Data], str] | None = None) -> Records:
+    """Look at every source of a pipeline.
 
-    :raises DataError: a file is missing, empty or malformed.
+    :param fingerprint: that of a source, by its place in the pipeline; None takes each anew.
+    :raises DataError: a file is missing or can't be read.
     """
     data = pipeline.data
-    fingerprints = {dotted(keys).removeprefix("data."): one.fingerprint() for keys, one in data.by_place().items()}
+    taken = fingerprint or (lambda _keys, source: source.fingerprint())
+    fingerprints = {
+        dotted(keys).removeprefix("data."): names_and_sizes(source)
+        if keys == ("data", "train") and data.stream is not None
+        else taken(keys, source)
+        for keys, source in data.by_place().items()
+    }
     several = data.train if isinstance(data.train, Sources) else None
-    sources = [list(one.records()) for one in ((data.train,) if several is None else several.sources)]
-    evals: dict[str, Sequence[Record]] = {name: list(source.records()) for name, source in data.eval.items()}
-    test: Sequence[Record] | None = list(data.test.records()) if data.test is not None else None
-    if data.split is not None:
-        sources, held_out, last = split(sources, data.split, seed=pipeline.run.seed, stratum=pipeline.task.stratum)
-        if held_out:
-            evals[""] = held_out
-        if last:
-            test = last
+    sources = (data.train,) if several is None else several.sources
+    evals = {name: RecordSet((source,), (0,)) for name, source in data.eval.items()}
+    test = None if data.test is None else RecordSet((data.test,), (0,))
+    division, numbers = None, tuple(range(len(sources)))
+    if data.split is not None or data.folds is not None:
+        division = Division(sources, data, pipeline.run.seed, pipeline.task)
+        if division.split.eval or data.folds is not None:
+            evals[""] = RecordSet(sources, numbers, division, _EVAL)
+        if division.split.test:
+            test = RecordSet(sources, numbers, division, _TEST)
     return Records(
-        train=list(itertools.chain.from_iterable(sources)),
-        sizes=tuple(map(len, sources)),
+        sources=tuple(RecordSet((source,), (number,), division) for number, source in enumerate(sources)),
+        train=RecordSet(sources, numbers, division),
         weights=None if several is None else several.weights,
         eval=evals,
         test=test,
@@ -66,59 +99,138 @@ def read_records(pipeline: Pipeline) -> Records:
     )
 
 
-def split(
-    sources: Sequence[Sequence[Record]], settings: Split, *, seed: int, stratum: Callable[[Record], str]
-) -> tuple[list[list[Record]], list[Record], list[Record]]:
-    """The training records of each source, and the evaluation and test records of all: those with the smallest hashes.
+def names_and_sizes(source: Data) -> str:
+    """What tells whether streamed data changed without reading them: names and sizes of their files, in order.
 
-    A pure function of the set of records and the seed, whatever their order. Equal records stay on one side, also if
-    they are in different sources.
+    :raises DataError: a file is missing.
+    """
+    paths = source.paths()
+    if paths is None:
+        return source.fingerprint()
+    total = hashlib.sha256()
+    for path in paths:
+        try:
+            total.update(f"{path.name}\0{path.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise DataError(path, None, f"can't be read: {error.strerror}") from error
+    return total.hexdigest()
 
+
+@attrs.frozen(eq=False, slots=False)
+class Division:
+    """Which of the training records are held out, by a split or as a fold; decided when it is first asked for."""
+
+    _sources: tuple[Data, ...]
+    _data: DataSettings
+    _seed: int
+    """The run's; a split may have its own."""
+    _task: Task
+
+    @property
+    def split(self) -> Split:
+        """The shares; folds alone take none."""
+        return self._data.split or Split()
+
+    @cached_property
+    def sides(self) -> list[bytes]:
+        """The side of each record, a byte each, by source."""
+        by_label = self.split.stratify or (self._data.folds is not None and self._task.has_stratum)
+        return divide(
+            [source.records() for source in self._sources],
+            self.split,
+            seed=self._seed if self.split.seed is None else self.split.seed,
+            stratum=self._task.stratum if by_label else None,
+            folds=self._data.folds,
+        )
+
+
+def _those_on(side: int, records: Iterable[Record], sides: bytes) -> Iterator[Record]:
+    for number, record in enumerate(records):
+        if number >= len(sides):
+            raise DataError(record.file, record.line, "the data have more records than a moment ago")
+        if sides[number] == side:
+            yield record
+
+
+def divide(
+    sources: Sequence[Iterable[Record]],
+    settings: Split,
+    *,
+    seed: int,
+    stratum: Callable[[Record], str] | None = None,
+    folds: Folds | None = None,
+) -> list[bytes]:
+    """The side of each record of each source, a byte each: 0 to train on, 1 evaluation, 2 test.
+
+    Held out are those with the smallest hashes of all sources: a pure function of the set of records and the seed,
+    whatever their order. Equal records are on one side, also if they are in different sources. Keeps 20 bytes a record.
+
+    :param stratum: the label whose shares are kept; None keeps those of the whole.
+    :param folds: one part of what the shares leave is held out for evaluation.
     :raises InputError: a share is so small that it holds out nothing, or nothing is left.
     """
-    by_label: dict[str, list[tuple[int, Record]]] = defaultdict(list)
-    for number, source in enumerate(sources):
+    hashes, strata, sizes = bytearray(), array.array("l"), [0]
+    numbers: dict[str, int] = {}
+    for source in sources:
         for record in source:
-            by_label[stratum(record) if settings.stratify else ""].append((number, record))
-    trains: list[list[Record]] = [[] for _ in sources]
-    evals: list[Record] = []
-    tests: list[Record] = []
-    for members in by_label.values():
+            hashes += _hash(record, seed)
+            name = "" if stratum is None else stratum(record)
+            strata.append(numbers.setdefault(name, len(numbers)))
+        sizes.append(len(strata))
+    sides = _sides(np.frombuffer(hashes, ">u8").reshape(-1, 2), np.array(strata, np.int64), settings, folds)
+    _refuse_empty(sides, settings, stratified=stratum is not None)
+    if folds is not None and _EVAL not in sides:
+        raise InputError(f"data.folds: fold {folds.index or 1} of {folds.count} has no record; take fewer folds")
+    return [sides[start:stop].tobytes() for start, stop in itertools.pairwise(sizes)]
+
+
+def _sides(hashes: np.ndarray, strata: np.ndarray, settings: Split, folds: Folds | None) -> np.ndarray:
+    """The side of each record, from its hash ``[N, 2]`` and the number of its stratum ``[N]``."""
+    sides = np.full(len(strata), _TRAIN, np.uint8)
+    order = np.lexsort((hashes[:, 1], hashes[:, 0], strata))
+    ordered = strata[order]
+    new_stratum = np.flatnonzero(np.diff(ordered, prepend=-1))
+    for start, stop in zip(new_stratum, np.append(new_stratum[1:], len(order)), strict=True):
+        members = order[start:stop]
         for_test, for_eval = round(settings.test * len(members)), round(settings.eval * len(members))
-        hashes = [_hash(record, seed) for _, record in members]
-        side = _sides(Counter(hashes), for_test, for_eval)
-        for (number, record), digest in zip(members, hashes, strict=True):
-            (trains[number], evals, tests)[side[digest]].append(record)
-    total = sum(map(len, sources))
-    for name, share, part in (("eval", settings.eval, evals), ("test", settings.test, tests)):
-        if share and not part:
-            within = " of each label" if settings.stratify else ""
+        changes = (hashes[members][1:] != hashes[members][:-1]).any(axis=1)
+        begins = np.concatenate(([0], np.flatnonzero(changes) + 1, [len(members)]))
+        # A side takes what still fits, the smallest hashes first. A group of equal records that is larger than what is
+        # held out stays in training, so that the shares are kept.
+        for begin, end in itertools.pairwise(begins):
+            if not for_test and not for_eval:
+                break
+            size = int(end - begin)
+            if size <= for_test:
+                sides[members[begin:end]], for_test = _TEST, for_test - size
+            elif size <= for_eval:
+                sides[members[begin:end]], for_eval = _EVAL, for_eval - size
+        if folds is not None:
+            left = [(b, e) for b, e in itertools.pairwise(begins) if sides[members[b]] == _TRAIN]
+            _hold_out(sides, members, left, folds)
+    return sides
+
+
+def _hold_out(sides: np.ndarray, members: np.ndarray, groups: list[tuple[int, int]], folds: Folds) -> None:
+    """Put one of the folds of these groups of equal records on the side of evaluation."""
+    total, before = sum(end - begin for begin, end in groups), 0
+    for begin, end in groups:
+        if before * folds.count // total == (folds.index or 1) - 1:
+            sides[members[begin:end]] = _EVAL
+        before += end - begin
+
+
+def _refuse_empty(sides: np.ndarray, settings: Split, *, stratified: bool) -> None:
+    total = len(sides)
+    for name, share, side in (("eval", settings.eval, _EVAL), ("test", settings.test, _TEST)):
+        if share and side not in sides:
+            within = " of each label" if stratified else ""
             raise InputError(
                 f"data.split.{name}: a share of {share:g}{within} holds out none of the {total} records; "
                 "give a larger share or more data"
             )
-    if not any(trains):
+    if _TRAIN not in sides:
         raise InputError(f"data.split: of {total} records, equal ones taken together, none is left to train on")
-    return trains, evals, tests
-
-
-_TRAIN, _EVAL, _TEST = range(3)
-
-
-def _sides(groups: Mapping[bytes, int], for_test: int, for_eval: int) -> dict[bytes, int]:
-    """Where each group of equal records goes, by its hash: a side takes what still fits, the smallest hashes first.
-
-    A group that is larger than what is held out stays in training, so that the shares are kept.
-    """
-    side: dict[bytes, int] = {}
-    for digest, size in sorted(groups.items()):
-        if size <= for_test:
-            side[digest], for_test = _TEST, for_test - size
-        elif size <= for_eval:
-            side[digest], for_eval = _EVAL, for_eval - size
-        else:
-            side[digest] = _TRAIN
-    return side
 
 
 def _hash(record: Record, seed: int) -> bytes:

@@ -1,7 +1,7 @@
 """A run's live state: what hooks may read, and the requests they may make.
 
-Requests are acted on once a step, in one order: ``on_step_end`` → log → evaluate → checkpoint → stop. Nothing is saved
-inside a hook, so every part's state in a checkpoint is of the same moment.
+Requests are acted on once a step, in one order: ``on_step_end`` → rewind, or log → evaluate → checkpoint → stop.
+Nothing is saved inside a hook, so every part's state in a checkpoint is of the same moment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 from rtx_core.errors import PluginError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import torch
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rtx_core.config import Pipeline
     from rtx_core.console import Console
     from rtx_core.lengths import Horizon
+    from rtx_core.samples import Batch
 
 
 def _refuse_no_scale(run: Run, attribute: attrs.Attribute[float], value: object) -> None:
@@ -67,6 +68,14 @@ class Run:
     """A factor of the rate that hooks may set; rate = peak × schedule × scale. Saved."""
     skip_reason: str | None = None
     """Why this step is skipped; a part that answers ``finish_gradients`` with False sets it ("nan_loss", …)."""
+    loss: torch.Tensor | None = None
+    """This step's loss, still on the device: from ``finish_gradients`` on, None before. Reading it waits for it."""
+    pieces: Sequence[Batch] = ()
+    """This step's micro-batches of this process, from ``finish_gradients`` on."""
+    left_out: frozenset[int] = frozenset()
+    """Samples whose targets are ignored from now on. Saved."""
+    rewinds: int = 0
+    """How often the run went back to a checkpoint. Saved."""
     last_values: dict[str, float | str | None] = attrs.field(factory=dict)
     """The values of the last log step; reading them costs no sync. Saved, but for the speed."""
     best_value: float | None = None
@@ -75,16 +84,21 @@ class Run:
     stop_reason: str | None = None
     """Why the run stops before its end; None while it goes on."""
 
+    epochs_of_stream: Callable[[], float] | None = None
+    """Epochs of streamed data that are done; None where they follow from the step."""
     log_requested: bool = False
     eval_requested: bool = False
     checkpoint_requested: bool = False
+    rewind_requested: bool = False
     speaker: str | None = None
     """The part whose hook runs now, under whose name its values are logged."""
     _logged: dict[str, Any] = attrs.field(factory=dict)
 
     @property
     def epoch(self) -> float:
-        """Epochs done so far, with a fraction."""
+        """Epochs done so far, with a fraction; of a stream only whole ones are known."""
+        if self.epochs_of_stream is not None:
+            return self.epochs_of_stream()
         return self.step / self.horizon.steps_per_epoch
 
     @property
@@ -129,6 +143,16 @@ class Run:
         """Save after this step."""
         self.checkpoint_requested = True
 
+    def request_rewind(self, leave_out: Iterable[int]) -> None:
+        """Go back to the newest checkpoint after this step, whose row is not written, and go on from there.
+
+        As at a resume: ``on_run_end``, every part's state is that of the checkpoint, ``on_run_start``.
+
+        :param leave_out: samples whose targets are ignored from then on.
+        """
+        self.left_out |= frozenset(leave_out)
+        self.rewind_requested = True
+
     def improves(self, value: float | None) -> bool:
         """Whether a value of the monitor is better than the best so far; NaN never is."""
         if value is None or value != value:  # noqa: PLR0124 - NaN alone differs from itself
@@ -140,6 +164,7 @@ class Run:
     def begin_step(self) -> None:
         """Forget what is true of one step alone."""
         self.skip_reason = None
+        self.loss, self.pieces = None, ()
         self._logged.pop("grad_norm", None)
 
     def take_logged(self) -> dict[str, Any]:
@@ -151,6 +176,7 @@ class Run:
         """The counters and decisions that a checkpoint keeps."""
         return {
             **{name: getattr(self, name) for name in _SAVED},
+            "left_out": sorted(self.left_out),
             # The speed is of the clock, not of the run: with it no two checkpoints would be equal.
             "last_values": {name: v for name, v in self.last_values.items() if name != "tokens_per_second"},
             "logged": {name: float(v) if hasattr(v, "detach") else v for name, v in self._logged.items()},
@@ -161,10 +187,11 @@ class Run:
 
         :raises PluginError: the state is of another shape.
         """
-        if set(state) != {*_SAVED, "last_values", "logged"}:
+        if set(state) != {*_SAVED, "left_out", "last_values", "logged"}:
             raise PluginError(f"the checkpoint's run state has {sorted(state)}, which this version doesn't know")
         for name in (*_SAVED, "last_values"):
             setattr(self, name, state[name])
+        self.left_out = frozenset(state["left_out"])
         self._logged = dict(state["logged"])
 
 
@@ -176,7 +203,7 @@ def _plain_unless_tensor(value: Any) -> Any:
 
 
 _SAVED = (
-    *("step", "updates", "tokens", "lr_scale", "best_value", "best_step", "stop_reason"),
+    *("step", "updates", "tokens", "lr_scale", "best_value", "best_step", "stop_reason", "rewinds"),
     # What a hook asked for after it was too late in this step; the next one answers it.
     *("log_requested", "eval_requested"),
 )

@@ -8,7 +8,7 @@ import platform
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -17,16 +17,17 @@ from rtx_core.card import model_card
 from rtx_core.config import resolved_toml
 from rtx_core.config.pipeline import folder_of
 from rtx_core.errors import InputError, RtxError, RunError, RunInterruptedError
-from rtx_core.evaluation import evaluate
+from rtx_core.evaluation import evaluate, evaluating, evaluator, shown_tensors
 from rtx_core.folder import RunFolder, write_text_atomically
-from rtx_core.header import header, summary
+from rtx_core.header import header, number, summary
 from rtx_core.loop import train
+from rtx_core.micro_batch import with_size
 from rtx_core.model import native_task
-from rtx_core.prepare import prepare, task_name
+from rtx_core.prepare import prepare, task_name, with_outputs
 from rtx_core.signals import Signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rtx_core.build import Training
     from rtx_core.checkpoint import Checkpoint
@@ -50,6 +51,8 @@ class RunOptions:
     new: bool = False
     steps: int | None = None
     """Stop after so many steps of the unchanged plan, in ``runs/<name>-smoke``."""
+    cache: bool = True
+    """Take the encoded data of earlier starts, and keep what is encoded now."""
 
     @property
     def way(self) -> Way:
@@ -72,6 +75,8 @@ def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, co
 
     :raises RtxError: the run was refused, failed or interrupted; run.json says which.
     """
+    if pipeline.data.folds is not None and pipeline.data.folds.index is None:
+        raise InputError("data.folds: this is a run for each fold; take one by data.fold, or all by the command run")
     path = folder_of(pipeline, options.output, Path.cwd())
     if options.steps is not None and options.output is None:
         path = path.with_name(f"{path.name}-smoke")
@@ -80,7 +85,7 @@ def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, co
         return _resume(pipeline, registry, options, console, path=path, threads=threads)
     # Everything is built before the folder is touched: bad data or weights must not cost the run that is there.
     RunFolder.refuse(path, options.way)
-    training = build.build(pipeline, prepare(pipeline, console=console), path, console)
+    training = build.build(pipeline, prepare(pipeline, console=console, cache=options.cache), path, console)
     with RunFolder.claim(path, options.way) as folder:
         training.run.folder = folder.path
         _begin(training, folder, registry)
@@ -96,7 +101,9 @@ def _resume(
         saved = checkpoint.newest(folder.checkpoints, console.warn)
         if saved is None:
             console.say(f"{folder.path} has no checkpoint: starting from the beginning")
-        prepared = prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer)
+        elif pipeline.training.micro_batch_size == "auto":
+            pipeline = with_size(pipeline, saving.saved_settings(saved)["training.micro_batch_size"])
+        prepared = prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer, cache=options.cache)
         training = build.build(pipeline, prepared, folder.path, console)
         if saved is None:
             _begin(training, folder, registry)
@@ -175,7 +182,14 @@ def _train_and_keep(training: Training, folder: RunFolder, *, end: int, resumed:
     run, started_at = training.run, training.run.step
     try:
         with Signals() as signals:
-            train(training, save=lambda live: _save(live, folder), signals=signals, end=end, resumed=resumed)
+            train(
+                training,
+                save=lambda live: _save(live, folder),
+                rewind=lambda live: _rewind(live, folder),
+                signals=signals,
+                end=end,
+                resumed=resumed,
+            )
         values = _keep(training, folder)
         _end_well(folder, run)
         run.console.say(summary(training, folder.path, values, resumed=resumed))
@@ -188,6 +202,26 @@ def _train_and_keep(training: Training, folder: RunFolder, *, end: int, resumed:
         training.hooks.call.on_run_end(run=run)
     if training.hooks.failures:
         raise training.hooks.failures[0]
+
+
+def _rewind(training: Training, folder: RunFolder) -> None:
+    """Put a live run where its newest checkpoint was taken, as a resume would; what is left out stays so.
+
+    :raises RunError: there is no checkpoint yet.
+    """
+    run, hooks = training.run, training.hooks
+    saved = checkpoint.newest(folder.checkpoints, run.console.warn)
+    if saved is None:
+        raise RunError(f"there is no checkpoint to go back to before step {run.step}")
+    hooks.call.on_run_end(run=run)
+    if hooks.failures:
+        raise hooks.failures[0]
+    left_out, rewinds, failed_at = run.left_out, run.rewinds, run.step
+    saving.restore(training, saved)
+    run.left_out, run.rewinds = left_out, rewinds + 1
+    checkpoint.set_aside(folder.checkpoints, saved.step)
+    folder.cut_metrics(saved.step)
+    run.console.say(f"went back from step {failed_at} to {saved.folder.name}")
 
 
 def _save(training: Training, folder: RunFolder) -> None:
@@ -205,13 +239,14 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
     _forget_best_if_lost(run, folder)
     step = run.step if run.best_step is None else run.best_step
     task = native_task(pipeline.architecture, pipeline.head, task_name(pipeline))
-    if step != run.step:
-        kept = next(c for c in checkpoint.listing(folder.checkpoints) if c.step == step)
-        training.model.load_tensors(kept.tensors("model"))
+    _put_kept_weights(training, folder, step)
     _refuse_not_finite(training)
+    if pipeline.task.tuned_field is not None:
+        _tune(training)
+        prepared = training.prepared
     values = {} if prepared.test is None else evaluate(training, "test", prepared.test)
     record = {"kept": {"step": step, "is": "last" if run.best_step is None else "best"}, "best": _best(training)}
-    folder.write_record({**record, "test": values})
+    folder.write_record({**record, "outputs": attrs.asdict(prepared.outputs), "test": values})
     if run.rank == 0:
         export.write_folder(
             folder.model,
@@ -223,6 +258,34 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
             card=model_card(training, folder.read_record()),
         )
     return values
+
+
+def _put_kept_weights(training: Training, folder: RunFolder, step: int) -> None:
+    """Give the model the weights that were measured at a step; from now on no part shows others."""
+    if step == training.run.step:
+        tensors = shown_tensors(training)
+    else:
+        saved = next(c for c in checkpoint.listing(folder.checkpoints) if c.step == step)
+        tensors = saving.kept_tensors(training, saved)
+    if tensors is not None:
+        training.model.load_tensors(tensors)
+    training.kept = True
+
+
+def _tune(training: Training) -> None:
+    """Choose thresholds for the model as it is on the first evaluation set, and go by them from now on."""
+    prepared, console = training.prepared, training.run.console
+    store = next(iter(prepared.eval.values()))
+    with evaluating(training):
+        logits, targets = evaluator(training).logits(store)
+    chosen: Sequence[float] = cast("Any", prepared.task).thresholds(logits, targets)
+    for note in prepared.task.notes():
+        console.say(f"thresholds: {note}")
+    training.prepared = with_outputs(
+        training.run.pipeline, prepared, attrs.evolve(prepared.outputs, thresholds=tuple(chosen))
+    )
+    named = zip(prepared.outputs.labels or (), chosen, strict=False)
+    console.say(f"thresholds: {', '.join(f'{label} {number(threshold)}' for label, threshold in named)}")
 
 
 def _refuse_not_finite(training: Training) -> None:
@@ -281,6 +344,9 @@ def _record(folder: RunFolder, training: Training, registry: Registry, threads: 
             "python": platform.python_version(),
             "machine": f"{platform.system()} {platform.machine()}",
             "device": str(training.run.device),
+            "implementations": {
+                name: part.implementation for name, part in training.parts.items() if hasattr(part, "implementation")
+            },
             "threads": threads,
             "outputs": attrs.asdict(prepared.outputs),
             "vocab_size": prepared.vocab_size,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import torch
 
@@ -48,6 +48,28 @@ class Sample:
         return self.lengths or (len(self.input_ids),)
 
 
+class Samples(Protocol):
+    """Encoded samples by number, wherever they are kept."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each sample, int64."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all samples."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Sample: ...
+
+    def batch(self, ids: np.ndarray) -> Batch:
+        """These samples as they are, packed in this order."""
+        ...
+
+
 @attrs.define(eq=False, kw_only=True)
 class Batch:
     """Sequences packed end to end without padding. B sequences, T tokens in all, N targets."""
@@ -72,6 +94,8 @@ class Batch:
     """int64 ``[B]``: the sample that each sequence belongs to, its place in the data source."""
     weight: float = 0.0
     """The loss's weight of the targets, computed on the host before the forward pass."""
+    loss: torch.Tensor | None = None
+    """The sum of its targets' losses, on its device, once it was computed; None for a loss over the whole step."""
     cache: FeatureCache | None = None
     """Only for losses over the whole step: what its two passes share."""
     plans: dict[str, Any] = attrs.field(factory=dict)
@@ -142,6 +166,19 @@ class Batch:
     def target_samples(self) -> torch.Tensor:
         """int64 ``[N]``: the sample that each target is of."""
         return self.sample_ids[self.sequence_ids[self.target_positions]]
+
+    def ignore_targets(self, samples: Collection[int]) -> None:
+        """Make the targets of these samples ones that are ignored, whatever their kind; on the host."""
+        import torch
+
+        rows = torch.isin(self.target_samples, torch.tensor(sorted(samples), dtype=torch.int64))
+        if self.targets.is_floating_point():
+            self.targets = self.targets.masked_fill(rows.unsqueeze(1), torch.nan)
+        elif self.targets.ndim == 1:
+            self.targets = self.targets.masked_fill(rows, -1)
+        else:  # spans: each token's place stays, but it is no answer's
+            tokens = (rows & (self.targets[:, 0] >= 0)).unsqueeze(1) & (torch.arange(self.targets.shape[1]) > 0)
+            self.targets = self.targets.masked_fill(tokens, -1)
 
     @property
     def max_seqlen(self) -> int:

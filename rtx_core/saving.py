@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from rtx_core import checkpoint, state
 from rtx_core.errors import InputError
+from rtx_core.evaluation import parts_with_modes, shown_tensors
 from rtx_core.loop import NOT_SAVED_AS_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     import torch
 
     from rtx_core.build import Training
     from rtx_core.checkpoint import Checkpoint
+    from rtx_core.config.pipeline import DataSettings
+
+
+SHOWN = "evaluated"
+"""The file of the weights that are measured, beside ``model``, from which training goes on: only where a part has two
+modes and they differ."""
 
 
 def save(training: Training, checkpoints: Path) -> Path:
@@ -36,12 +43,16 @@ def save(training: Training, checkpoints: Path) -> Path:
         "optimizer": tree,
         "parts": parts,
     }
-    return checkpoint.commit(
-        checkpoints,
-        run.step,
-        {"model": training.model.tensors(), "optimizer": tensors, "parts": parts_tensors},
-        {"state": document},
-    )
+    files = {"model": training.model.tensors(), "optimizer": tensors, "parts": parts_tensors}
+    shown = shown_tensors(training)
+    if shown is not None:
+        files[SHOWN] = shown
+    return checkpoint.commit(checkpoints, run.step, files, {"state": document})
+
+
+def kept_tensors(training: Training, saved: Checkpoint) -> dict[str, torch.Tensor]:
+    """The weights that were measured when a checkpoint was taken, which are those that a run keeps."""
+    return saved.tensors(SHOWN if parts_with_modes(training) else "model")
 
 
 def restore(training: Training, saved: Checkpoint) -> None:
@@ -70,6 +81,12 @@ def _in_own_memory(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tenso
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
+def saved_settings(saved: Checkpoint) -> dict[str, Any]:
+    """The settings with which a checkpoint was made, by dotted key."""
+    settings: dict[str, Any] = state.decode(saved.document("state")["plan"], {})["settings"]
+    return settings
+
+
 def fixed_plan(training: Training) -> dict[str, Any]:
     """What must not change between a checkpoint and what goes on from it: parts, settings, data."""
     run = training.run
@@ -78,31 +95,37 @@ def fixed_plan(training: Training) -> dict[str, Any]:
             path: f"{chosen.kind}.{chosen.name} of {chosen.distribution}"
             for path, chosen in run.pipeline.chosen.items()
         },
-        "settings": _without_places(run.pipeline.resolved),
+        "settings": _without_places(run.pipeline.resolved, _places_of_data(run.pipeline.data)),
         "data": dict(training.prepared.records.fingerprints),
         "tokenizer": training.prepared.fingerprint,
         "threads": run.threads,
     }
 
 
-_PLACES = {"files", "path", "from_pretrained"}
-"""Where things are may change, if what they hold does not."""
-_FREE = {"run.name", "run.device", "training.workers", "training.eval_batch_size", "training.threads"}
+_PLACES = {"path", "from_pretrained"}
+"""Where things are may change, if what they hold does not; the same goes for what data are read from."""
+_FREE = {"run.name", "run.device", "data.lint", "training.workers", "training.eval_batch_size", "training.threads"}
 """These change no result, but for the device; of threads the number that was used is compared."""
 
 
-def _without_places(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _places_of_data(data: DataSettings) -> set[str]:
+    """The dotted settings that hold paths, or lists of them."""
+    settings = (keys[:-1] if isinstance(keys[-1], int) else keys for keys, _ in data.files())
+    return {"".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)[1:] for keys in settings}
+
+
+def _without_places(values: Mapping[str, Any], places: Collection[str], prefix: str = "") -> dict[str, Any]:
     """Dotted settings without those that may change."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{prefix}{key}"
-        if key in _PLACES or path in _FREE:
+        if key in _PLACES or path in places or path in _FREE:
             continue
         if isinstance(value, dict):
-            flat.update(_without_places(value, f"{path}."))
+            flat.update(_without_places(value, places, f"{path}."))
         elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
             for index, item in enumerate(value):
-                flat.update(_without_places(item, f"{path}[{index}]."))
+                flat.update(_without_places(item, places, f"{path}[{index}]."))
         else:
             flat[path] = value
     return flat

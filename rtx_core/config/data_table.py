@@ -9,7 +9,7 @@ import attrs
 
 from rtx_core.components import Component
 from rtx_core.config.findings import Finding
-from rtx_core.config.pipeline import DataSettings, Sources, Split
+from rtx_core.config.pipeline import DataSettings, Folds, Lint, Sources, Split, Stream
 from rtx_core.config.resolved import plain
 from rtx_core.config.structure import FAILED
 from rtx_core.config.tree import dotted
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rtx_core.config.tree import Node
 
 SETS = ("train", "eval", "test")
+_FOLD_KEYS = ("folds", "fold")
+_STREAM_KEYS = ("streaming", "shuffle_window")
+_SHUFFLE_WINDOW = 10_000
 FROM_PYTHON = "python"
 """The ``type`` that resolved.toml gives to records that were handed over in Python; no file can say where they are."""
 
@@ -31,6 +34,26 @@ class Weight:
     """How much of an epoch is of this source."""
 
 
+@attrs.frozen(kw_only=True)
+class FoldKeys:
+    """The keys that the core takes for cross-validation."""
+
+    folds: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(2)))
+    """Parts of the training data."""
+    fold: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(1)))
+    """The one that is held out."""
+
+
+@attrs.frozen(kw_only=True)
+class StreamKeys:
+    """The keys that the core adds to the training source."""
+
+    streaming: bool = False
+    """Read and encode the records as they are needed, instead of all before the first step."""
+    shuffle_window: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(1)))
+    """Records that are shuffled together; None: 10,000."""
+
+
 def data_settings(node: Node, make: Structurer, given: Mapping[str, Any]) -> Any:
     """The sources of ``[data]``, or :data:`FAILED`.
 
@@ -39,14 +62,20 @@ def data_settings(node: Node, make: Structurer, given: Mapping[str, Any]) -> Any
     table = make.as_table(node)
     if table is None:
         return FAILED
-    defaults = table.without(*SETS, "split")
+    defaults = table.without(*SETS, "split", "lint", *_FOLD_KEYS)
     written = [name for name in SETS if name in table.value and name not in given]
-    values = {**{name: _set(table.value[name], defaults, make) for name in written}, **given}
+    stream = None
+    if "train" in written and table.value["train"].table is not None:
+        stream = _stream(table.value["train"], make)
+        table = attrs.evolve(table, value={**table.value, "train": table.value["train"].without(*_STREAM_KEYS)})
+    values = {**{name: _set(table.value[name], defaults, make) for name in written}, **given, "stream": stream}
     if "train" not in values:
         make.findings.append(Finding.missing(table, "train", "missing table; it says where the records are"))
         return FAILED
-    if "split" in table.value:
-        values["split"] = make.value(table.value["split"], Split)
+    for name, cls in (("split", Split), ("lint", Lint)):
+        if name in table.value:
+            values[name] = make.value(table.value[name], cls)
+    values["folds"] = _folds(table, make)
     if isinstance(values.get("eval"), Component):
         values["eval"] = {"": values["eval"]}
     if any(value is FAILED for value in values.values()):
@@ -72,19 +101,62 @@ def resolved_data(settings: DataSettings, types: Mapping[str, str]) -> dict[str,
             {**table("data", "train", index), "weight": weight} for index, weight in enumerate(weights)
         ]
     else:
-        resolved["train"] = table("data", "train")
+        resolved["train"] = {**table("data", "train"), **_resolved_stream(settings.stream)}
     if "" in settings.eval:
         resolved["eval"] = table("data", "eval")
     else:
         resolved["eval"] = {name: table("data", "eval", name) for name in settings.eval} or None
     resolved["test"] = None if settings.test is None else table("data", "test")
-    return {**resolved, "split": plain(settings.split, ("data", "split"), types)}
+    folds = settings.folds
+    return {
+        **resolved,
+        "split": plain(settings.split, ("data", "split"), types),
+        "folds": None if folds is None else folds.count,
+        "fold": None if folds is None else folds.index,
+        "lint": plain(settings.lint, ("data", "lint"), types),
+    }
+
+
+def _stream(train: Node, make: Structurer) -> Any:
+    """How the training source is streamed, None where it is not, or :data:`FAILED`."""
+    written = {name: node for name, node in train.value.items() if name in _STREAM_KEYS}
+    keys = make.table(attrs.evolve(train, value=written), StreamKeys)
+    if keys is FAILED:
+        return FAILED
+    if keys.streaming:
+        return Stream(shuffle_window=_SHUFFLE_WINDOW if keys.shuffle_window is None else keys.shuffle_window)
+    if keys.shuffle_window is not None:
+        message = "only what is streamed is shuffled in windows; write streaming = true beside it, or leave it out"
+        make.findings.append(Finding.at(written["shuffle_window"], message, spot="key"))
+        return FAILED
+    return None
+
+
+def _resolved_stream(stream: Stream | None) -> dict[str, Any]:
+    return {} if stream is None else {"streaming": True, "shuffle_window": stream.shuffle_window}
+
+
+def _folds(table: Node, make: Structurer) -> Any:
+    """The parts for cross-validation, or None, or :data:`FAILED`."""
+    written = {name: node for name, node in table.value.items() if name in _FOLD_KEYS}
+    keys = make.table(attrs.evolve(table, value=written), FoldKeys)
+    if keys is FAILED:
+        return FAILED
+    problem = None
+    if keys.folds is None and keys.fold is not None:
+        problem = "there are no folds; write folds = 5 beside it"
+    elif keys.fold is not None and keys.fold > keys.folds:
+        problem = f"there are only {keys.folds} folds"
+    if problem is not None:
+        make.findings.append(Finding.at(written["fold"], problem))
+        return FAILED
+    return None if keys.folds is None else Folds(count=keys.folds, index=keys.fold)
 
 
 def eval_names(tree: Node, data: DataSettings | None) -> list[str] | None:
     """The names of the evaluation sets, also of those with a mistake in them; None where they can't be told."""
     if data is not None:
-        return list(data.eval) or ([""] if data.split is not None and data.split.eval else [])
+        return data.eval_names
     node = tree.find(("data", "eval"))
     if node is None or node.table is None:
         return None

@@ -171,7 +171,17 @@ def _keys_of(name: str) -> tuple[str, ...]:
 
 def _plant(layer: dict[str, Any], keys: Keys, value: Unread) -> None:
     for key in keys[:-1]:
-        if not isinstance(layer.get(str(key)), dict):
-            layer[str(key)] = {}
+        there = layer.get(str(key))
+        if not isinstance(there, dict):
+            layer[str(key)] = _inline_table(there.text) if isinstance(there, Unread) else {}
         layer = layer[str(key)]
     layer[str(keys[-1])] = value
+
+
+def _inline_table(text: str) -> dict[str, Any]:
+    """What an earlier ``--set`` gave as a table (``data.split={eval = 0.1}``), for a later one to change."""
+    try:
+        value = tomli.loads(f"value = {text}")["value"]
+    except tomli.TOMLDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rtx_core.config.layers import Layers
+    from rtx_core.config.pipeline import DataSettings
     from rtx_core.registry import Chosen, Registry
 
 TABLES: Final = (
@@ -204,8 +205,18 @@ class _Assembly:
 
     def _training(self) -> Any:
         if "training" not in self._tree.value:
-            return self._absent("training", "it needs duration and batch_size")
+            return self._absent("training", "it needs duration and batch_size or batch_tokens")
+        self._require_a_size(self._tree.value["training"])
         return self._settings("training", TrainingSettings)
+
+    def _require_a_size(self, table: Node) -> None:
+        """Report that a step has no size, unless a misspelt key is probably meant to be it."""
+        sizes = ("batch_size", "batch_tokens")
+        if table.table is None or any(size in table.value for size in sizes):
+            return
+        unknown = table.without(*(field.name for field in attrs.fields(TrainingSettings)))
+        if not self._make.likely_keys(unknown, sizes):
+            self._refuse(Finding.missing(table, sizes[0], f"missing; a step needs it, or {sizes[1]}"))
 
     def _data(self) -> Any:
         if "data" not in self._tree.value and "train" not in self._given:
@@ -296,9 +307,18 @@ class _Assembly:
     def _metrics(self) -> Any:
         """The task's own first, then those that are written."""
         task = self._make.chosen.get("task")
-        own = {} if task is None else {name: _left_out("metrics", task, name) for name in _class(task).default_metrics}
+        names = None if task is None else self._own_metrics(task)
+        own = {} if task is None else {name: _left_out("metrics", task, name) for name in names or ()}
         metrics = self._by_name("metric", "metrics", own | self._entries("metrics"))
-        return FAILED if task is None else metrics
+        return FAILED if names is None else metrics
+
+    def _own_metrics(self, task: Chosen) -> Sequence[str] | None:
+        """What measures the task unless the file says otherwise; None: its settings decide, and they have mistakes."""
+        part: Task | None = self._parts.get("task")
+        if part is not None:
+            return part.own_metrics
+        names: Sequence[str] = _class(task).default_metrics
+        return names if _class(task).own_metrics is Task.own_metrics else None
 
     def _defaulted(self, kind: str) -> Any:
         """A component that ``defaults.toml`` gives where the file does not."""
@@ -358,25 +378,42 @@ class _Assembly:
         training, data, metrics = (self._parts.get(name) for name in ("training", "data", "metrics"))
         if "plugins" in self._parts:
             self._report(self._blocked())
-        if data is not None and data.split is not None:
-            self._report(checks.split_rules(data))
+        if data is not None:
+            self._report(checks.held_out_rules(data))
         if "task" in self._parts and "architecture" in self._parts:
             self._report(checks.length_rules(self._parts["task"], self._parts["architecture"]))
             self._report(checks.attention_rules(self._parts["task"], self._parts["architecture"]))
         if "task" in self._parts:
             self._report(checks.target_rules(self._parts["task"], self._measures()))
+            if (sets := eval_names(self._tree, data)) is not None:
+                self._report(checks.tuning_rules(self._parts["task"], sets))
         if training is not None:
-            self._report(checks.training_rules(training))
-            if "loss" in self._parts:
-                self._report(checks.pair_rules(training, self._parts["loss"]))
-            if "scheduler" in self._parts:
-                self._report(checks.warmup_rules(self._parts["scheduler"].warmup, training.duration))
+            self._check_training(training, data)
         if metrics is not None:
             self._report(checks.metric_rules(metrics))
             # Out of the tree, so that another mistake in [training] does not hide this one.
             written, sets = self._tree.find(("training", "monitor")), eval_names(self._tree, data)
             if written is not None and written.text is not None and sets is not None:
                 self._report(checks.monitor_rules(written.text, evaluated(metrics, sets)))
+
+    def _check_training(self, training: TrainingSettings, data: DataSettings | None) -> None:
+        """Rules for ``[training]``, in itself and beside other tables."""
+        self._report(checks.training_rules(training))
+        if data is not None:
+            self._report(checks.sampler_rules(training, data))
+            self._report(checks.stream_rules(training, data, self._with_lengths()))
+        if "task" in self._parts:
+            self._report(checks.epoch_rules(training, self._parts["task"]))
+        if "loss" in self._parts:
+            self._report(checks.pair_rules(training, self._parts["loss"]))
+        if "scheduler" in self._parts:
+            self._report(checks.warmup_rules(self._parts["scheduler"].warmup, training.duration))
+
+    def _with_lengths(self) -> dict[Keys, Component]:
+        """The valid components, beside the tables of the core, that may hold lengths, by their tables."""
+        named = self._parts.get("callbacks") or {}
+        parts: dict[Keys, Component] = {("callbacks", name): callback for name, callback in named.items()}
+        return {("scheduler",): self._parts["scheduler"], **parts} if "scheduler" in self._parts else parts
 
     def _measures(self) -> dict[Keys, Loss | Metric]:
         """The loss and the metrics that are on, as far as they are valid, by their tables."""

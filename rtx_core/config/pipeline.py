@@ -6,17 +6,17 @@ import hashlib
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from rtx_core import components
 from rtx_core.config.shapes import shown
 from rtx_core.lengths import Length
+from rtx_core.packing import Packing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rtx_core.config.tree import Keys, Origin
     from rtx_core.registry import Chosen
     from rtx_core.samples import Record
@@ -25,6 +25,15 @@ _NAME = re.compile(r"[^/\\\0]*[^/\\\0. ]")
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _positive = attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(2**31))
 """No machine has room for more; arithmetic with such integers would overflow instead."""
+
+
+def _positive_or_auto(instance: object, attribute: attrs.Attribute[Any], value: int | str | None) -> None:
+    """A validator: a number of samples, or ``auto``, which the type allows.
+
+    :raises ValueError: it is a number out of range.
+    """
+    if isinstance(value, int):
+        _positive(instance, attribute, value)
 
 
 def _file_name(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
@@ -67,6 +76,44 @@ class Split:
     """Share of the records for the test set."""
     stratify: bool = False
     """Take the share of each label."""
+    seed: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(0)))
+    """Which records are taken depends on it; None: the run's seed."""
+
+
+@attrs.frozen(kw_only=True)
+class Folds:
+    """``[data] folds`` and ``fold``: each record is evaluated by a model that has not seen it."""
+
+    count: int
+    """K, the parts that the training records are cut into."""
+    index: int | None
+    """The part that this run holds out for its evaluation, from 1; None: ``run`` makes a run for each."""
+
+
+Level = Literal["error", "warning", "note", "off"]
+"""How loudly something is told: an error ends the command before the model is built."""
+
+
+@attrs.frozen(kw_only=True)
+class Lint:
+    """``[data] lint``: how loudly each oddity of the data is told."""
+
+    empty: Level = "warning"
+    """Records without any text."""
+    duplicates: Level = "note"
+    """Records of one set with equal texts."""
+    contradictions: Level = "warning"
+    """Equal texts in the training data with different labels."""
+    leaks: Level = "warning"
+    """Texts of an evaluation or test set that are in the training data too."""
+    balance: Level = "note"
+    """A label that is at least twenty times as frequent as another."""
+    unseen_labels: Level = "warning"
+    """Labels that occur in the training data alone, or in an evaluation set alone."""
+    cut: Level = "warning"
+    """More than a twentieth of the samples fill ``max_length``, so that much of their text may be cut off."""
+    unknown_tokens: Level = "warning"
+    """More than a hundredth of the tokens are the unknown one: the tokenizer may be another language's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,6 +135,14 @@ class Sources(components.Data):
 
 
 @attrs.frozen(kw_only=True)
+class Stream:
+    """``[data.train] streaming = true``: the records are read and encoded as they are needed, epoch after epoch."""
+
+    shuffle_window: int
+    """Records that are shuffled together."""
+
+
+@attrs.frozen(kw_only=True)
 class DataSettings:
     """``[data]``: where the records of training, evaluation and test come from."""
 
@@ -99,6 +154,18 @@ class DataSettings:
     """Read once, at the end, by the model that is kept."""
     split: Split | None = None
     """Take evaluation and test records out of the training data."""
+    folds: Folds | None = None
+    """Cut the training data into parts, each of which one run holds out."""
+    lint: Lint = attrs.field(factory=Lint)
+    """How loudly each oddity of the data is told."""
+    stream: Stream | None = None
+    """How the training records are streamed; None: all are encoded before the first step."""
+
+    @property
+    def eval_names(self) -> list[str]:
+        """The names of the evaluation sets; the name is empty for a single one, be it read, split off or held out."""
+        held_out = (self.split is not None and self.split.eval > 0) or self.folds is not None
+        return list(self.eval) or ([""] if held_out else [])
 
     def by_place(self) -> dict[Keys, components.Data]:
         """Every single source by its place in the pipeline, the training sources first."""
@@ -113,6 +180,17 @@ class DataSettings:
             sources["data", "test"] = self.test
         return sources
 
+    def files(self) -> Iterator[tuple[Keys, Path]]:
+        """Every path that a source's settings hold, by the place of the setting, or of the entry of a list."""
+        for keys, source in self.by_place().items():
+            for field in attrs.fields(type(source)):
+                value = getattr(source, field.name)
+                if isinstance(value, Path):
+                    yield (*keys, field.name), value
+                elif isinstance(value, tuple):
+                    paths = ((index, path) for index, path in enumerate(value) if isinstance(path, Path))
+                    yield from (((*keys, field.name, index), path) for index, path in paths)
+
 
 @attrs.frozen(kw_only=True)
 class TrainingSettings:
@@ -120,10 +198,22 @@ class TrainingSettings:
 
     duration: Length
     """How long to train: ``"3 epochs"``, ``"500 steps"``, ``"2e9 tokens"``, ``"10000 samples"``."""
-    batch_size: int = attrs.field(validator=_positive)
-    """Sequences per step, over all processes."""
-    micro_batch_size: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
-    """Sequences per forward pass and process; gradients are accumulated. None: the batch divided by the processes."""
+    batch_size: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    """Sequences per step, over all processes (packed ones, with ``packing``). None: ``batch_tokens`` says it."""
+    batch_tokens: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    """About so many tokens per step, over all processes, in place of ``batch_size``; an epoch is divided evenly into as
+    many steps as its tokens ask for."""
+    micro_batch_size: int | Literal["auto"] | None = attrs.field(default=None, validator=_positive_or_auto)
+    """Sequences per forward pass and process; gradients are accumulated. ``auto``: as many as fit into the memory,
+    measured before the first step and kept. None: the batch divided by the processes."""
+    packing: Packing = "none"
+    """Several documents in one sequence of about ``max_length`` tokens, none seeing another, for tasks that learn from
+    text alone. ``best_fit``: whole ones; ``concat``: end to end, cut every ``max_length`` tokens."""
+    group_by_length: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    """Sort windows of so many batches by length, so that the samples of a step are about as long as each other; worth
+    it for models that pad. None: a step holds whatever comes."""
+    sampler: Literal["shuffle", "balanced"] = "shuffle"
+    """``shuffle``: each sample once an epoch; ``balanced``: every label equally often, rare ones again and again."""
     eval_every: Length = attrs.field(factory=lambda: Length.parse("1 epoch"))
     """How often to evaluate; an evaluation always follows the last step."""
     eval_at_start: bool = False
@@ -200,8 +290,7 @@ class Pipeline:
     @property
     def evaluated(self) -> dict[str, components.Direction | None]:
         """Every value that the evaluations give, as ``eval/loss``, and which way it gets better, if it has one."""
-        split_off = [""] if self.data.split is not None and self.data.split.eval else []
-        return evaluated(self.metrics, [*self.data.eval] or split_off)
+        return evaluated(self.metrics, self.data.eval_names)
 
 
 def eval_name(name: str) -> str:

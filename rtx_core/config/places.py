@@ -95,6 +95,7 @@ class Places:
                     self._elements[keys] = self._elements.get(keys, 0) + 1
             if keys in self._elements:
                 keys = (*keys, self._elements[keys] - 1)
+        self._keys[keys] = parts[-1][1]  # an element of a list of tables is at its own header
         self._headers[keys] = (bracket, close)
         for child in node.children[3:]:
             if child.type == "pair":

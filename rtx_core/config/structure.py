@@ -168,7 +168,8 @@ class Structurer:
         self._obey(cls, values, nodes)
         if any(value is FAILED for value in values.values()):
             return FAILED
-        return self._assembled(node, cls, values)
+        # With what --set wrote taken apart, so that a rule across fields is placed inside it.
+        return self._assembled(attrs.evolve(node, value=nodes), cls, values)
 
     def likely_keys(self, node: Node, names: tuple[str, ...]) -> list[tuple[Node, Suggestion]]:
         """The entries of a table that are probably meant to be one of these keys."""
@@ -301,7 +302,8 @@ class Structurer:
             source = Source.parse(node.value, node.origin.folder(self._working_directory))
         except ValueError as error:
             return self._wrong(node, str(error))
-        if source.scheme == "hub":
+        # Data say themselves what they read; weights and tokenizers can't be fetched yet.
+        if source.scheme == "hub" and node.keys[0] != "data":
             return self._wrong(node, "hub: sources are not supported yet; write the folder that it was downloaded to")
         if source.scheme == "run" and not (folder := run_model(source, self._working_directory)).is_dir():
             return self._wrong(node, f'run "{source.location}" has kept no model here: there is no folder {folder}')

@@ -146,6 +146,8 @@ def merged(low: Node, high: Node, default_types: Mapping[str, str]) -> Node:
     """
     if low.table is None or high.table is None or _gets_another_type(low, high, default_types):
         return _without_unset(high)
+    if low.keys == ("data",):  # what its tables are unless they say so themselves
+        default_types = {**default_types, "data": _type_of(low) or ""}
     entries = dict(low.table)
     for key, node in high.table.items():
         if node.value == UNSET:
@@ -170,8 +172,8 @@ def _gets_another_type(low: Node, high: Node, default_types: Mapping[str, str]) 
         match low.keys:
             case ("callbacks" | "metrics", str() as name):
                 old = name
-            case (str() as name,):
-                old = default_types.get(name)
+            case (str() as name,) | ("data" as name, "train" | "eval" | "test", *_):
+                old = default_types.get(name) or None
     return new is not None and old is not None and new != old
 
 

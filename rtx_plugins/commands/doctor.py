@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from rtx_core import Command, PluginError, hookimpl
+from rtx_core.cache import default_folder, size_of
 from rtx_core.registry import GROUP, OURS
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("torch", "tokenizers", "safetensors", "pyarrow", "numpy", "attrs", "cattrs", "pluggy", "transformers")
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """What a CPU that multiplies in bfloat16 says of itself, on x86 and on ARM."""
-_GIBIBYTE = 1 << 30
+_MEBIBYTE, _GIBIBYTE = 1 << 20, 1 << 30
 
 
 @attrs.frozen(kw_only=True)
@@ -137,8 +138,21 @@ def _disk() -> dict[str, Any]:
     here, cache = Path.cwd(), hub_cache()
     return {
         "free here": f"{shutil.disk_usage(here).free / _GIBIBYTE:.1f} GiB in {here}",
+        "cache": _cache(),
         "cache of hub: sources": f"{cache} ({'there' if cache.is_dir() else 'nothing in it yet'})",
     }
+
+
+def _cache() -> str:
+    """Where the encoded data of earlier starts are, and how much of the disk they take."""
+    folder = default_folder()
+    if folder is None:
+        return "none: there is no home folder; RTX_CACHE names one"
+    try:
+        entries, size = size_of(folder)
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    return f"{folder}, {entries:,} {'entry' if entries == 1 else 'entries'}, {size / _MEBIBYTE:.1f} MiB"
 
 
 def hub_cache() -> Path:

@@ -40,14 +40,17 @@ def format_of(path: Path) -> str:
     return _TYPES[suffix]
 
 
-def open_data(path: Path, registry: Registry, settings: Mapping[str, Any] | None = None) -> Data:
-    """The records of one file.
+def open_data(
+    path: Path, registry: Registry, settings: Mapping[str, Any] | None = None, *, kind: str | None = None
+) -> Data:
+    """The records of one file, or of a pipe.
 
     :param settings: further fields of the data plugin.
+    :param kind: the data plugin; None: that of the ending.
     :raises InputError: there is no such file, or its format isn't known.
     """
-    kind = format_of(path)
-    if not path.is_file():
+    kind = kind or format_of(path)
+    if not path.exists() or path.is_dir():
         raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
     component = cast("Any", registry.find("data", kind).component)
     return cast("Data", component(**(settings or {}), files=(path.absolute(),)))

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from rtx_core import Command, Interval, Length, hookimpl
-from rtx_core.arguments import add_pipeline
+from rtx_core.arguments import add_no_cache, add_pipeline
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
 
-    from rtx_core import Horizon, ParameterGroup
+    from rtx_core import Horizon, ParameterGroup, Record
     from rtx_core.config import Pipeline
     from rtx_core.config.places import Places
-    from rtx_core.dataset import SampleStore
     from rtx_core.model import Model
     from rtx_core.prepare import Prepared
     from rtx_core.registry import Registry
+    from rtx_core.samples import Samples
 
 _UNCUT = 1 << 24
 """A length that no text reaches, to see how long texts are before they are cut."""
@@ -38,6 +38,7 @@ class Plan(Command):
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         """PIPELINE and ``--json``."""
         add_pipeline(parser)
+        add_no_cache(parser)
         parser.add_argument("--json", action="store_true", help="print it for a program to read")
 
     @classmethod
@@ -46,7 +47,7 @@ class Plan(Command):
         from rtx_core import config
 
         pipeline = config.load(arguments.pipeline, sets=arguments.sets, registry=registry)
-        report = plan(pipeline)
+        report = plan(pipeline, cache=arguments.cache)
         if arguments.json:
             print(json.dumps(report, indent=2, ensure_ascii=False))
         else:
@@ -56,8 +57,11 @@ class Plan(Command):
         return 0
 
 
-def plan(pipeline: Pipeline) -> dict[str, Any]:
-    """Everything that is known before the first step, as plain data."""
+def plan(pipeline: Pipeline, *, cache: bool = True) -> dict[str, Any]:
+    """Everything that is known before the first step, as plain data.
+
+    :param cache: take what earlier starts have encoded, and keep what is encoded now.
+    """
     import torch
 
     from rtx_core import build
@@ -65,7 +69,7 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
     from rtx_core.groups import parameter_groups
     from rtx_core.prepare import prepare
 
-    prepared = prepare(pipeline, console=Console(quiet=True))
+    prepared = prepare(pipeline, console=Console(quiet=True), cache=cache)
     with torch.device("meta"):
         model, _ = build.build_model(pipeline, prepared, working_directory=Path.cwd())
     groups = parameter_groups(model, pipeline.architecture.layer_names(), pipeline.optimizer)
@@ -125,13 +129,16 @@ def _parts(pipeline: Pipeline, origins: Origins) -> list[dict[str, Any]]:
 
 def _data(pipeline: Pipeline, prepared: Prepared) -> dict[str, dict[str, Any]]:
     from rtx_core.config.pipeline import eval_name
+    from rtx_core.packing import documents
 
-    sets: dict[str, tuple[SampleStore, Sequence[Any]]] = {"training": (prepared.train, prepared.records.train)}
+    sets: dict[str, tuple[Samples, Iterable[Record]]] = {}
+    if pipeline.data.stream is None:
+        sets["training"] = (documents(prepared.train), prepared.records.train)
     for name, store in prepared.eval.items():
         sets[eval_name(name)] = (store, prepared.records.eval[name])
     if prepared.test is not None and prepared.records.test is not None:
         sets["test"] = (prepared.test, prepared.records.test)
-    task = pipeline.task.build(
+    task = attrs.evolve(pipeline.task, max_length=None).build(
         prepared.tokenizer,
         prepared.outputs,
         max_length=_UNCUT,
@@ -139,7 +146,7 @@ def _data(pipeline: Pipeline, prepared: Prepared) -> dict[str, dict[str, Any]]:
     )
     return {
         name: {
-            "records": len(records),
+            "records": prepared.surveys[name].records,
             "samples": len(store),
             "tokens": store.tokens,
             **_lengths(store.lengths),
@@ -159,7 +166,7 @@ def _lengths(lengths: np.ndarray) -> dict[str, int]:
     }
 
 
-def _share_cut(whole: Sequence[int], store: SampleStore) -> float | None:
+def _share_cut(whole: Sequence[int], store: Samples) -> float | None:
     """The share of samples of which tokens are lost; None where long texts become several samples instead."""
     if len(whole) != len(store):
         return None
@@ -175,16 +182,21 @@ def _model(model: Model, prepared: Prepared) -> dict[str, int]:
 
 
 def _steps(pipeline: Pipeline, prepared: Prepared) -> dict[str, Any]:
+    from rtx_core.packing import PackedStore
+
     horizon, cutting, training = prepared.horizon, prepared.cutting, pipeline.training
-    epochs = horizon.total / horizon.steps_per_epoch
+    epochs = None if horizon.streamed else horizon.total / horizon.steps_per_epoch
     return {
         "total": horizon.total,
-        "per_epoch": horizon.steps_per_epoch,
+        "per_epoch": None if epochs is None else horizon.steps_per_epoch,
         "epochs": epochs,
-        "batch_size": cutting.batch_size,
-        "micro_batch_size": cutting.micro_batch_size,
+        "samples_per_epoch": None if epochs is None else horizon.samples_per_epoch,
+        "fill": prepared.train.fill if isinstance(prepared.train, PackedStore) else None,
+        "batch_size": training.batch_size,
+        "batch_tokens": training.batch_tokens,
+        "micro_batch_size": "auto" if training.micro_batch_size == "auto" else cutting.micro_batch_size,
         "processes": cutting.processes,
-        "tokens": round(horizon.tokens_per_epoch * epochs),
+        "tokens": None if epochs is None else round(horizon.tokens_per_epoch * epochs),
         "evaluations": times(horizon, training.eval_every) + training.eval_at_start if prepared.eval else 0,
         "checkpoints": _checkpoints(pipeline, horizon),
     }

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from rtx_core import Command, InputError, PluginError, hookimpl
+from rtx_core import Command, InputError, PluginError, Scheduler, hookimpl
 from rtx_core.components import KINDS
 from rtx_core.registry import nearest
+from rtx_plugins.commands.curve import curve
 from rtx_plugins.commands.describe import Field, describe
 
 if TYPE_CHECKING:
@@ -157,18 +158,23 @@ def _cropped(line: str) -> str:
 def _show(registry: Registry, name: str, *, as_json: bool) -> int:
     chosen = _find(registry, name)
     fields = describe(chosen.component)
+    origin = inspect.getdoc(inspect.getmodule(chosen.component)) or ""
     doc = inspect.cleandoc(chosen.component.__doc__ or "")
     if as_json:
-        print(json.dumps(_as_json(chosen, doc, fields), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(chosen, origin, doc, fields), indent=2, ensure_ascii=False))
         return 0
     print(f"{chosen.kind}.{chosen.name} of {chosen.source} (module {chosen.module})")
     if chosen.replaces:
         print(f"taken instead of that of {chosen.replaces}")
-    print(f"\n{doc}")
+    # The module's docstring has the paper or the formula.
+    for text in dict.fromkeys(filter(None, (origin, doc))):
+        print(f"\n{text.replace('``', '')}")
     for field in fields:
         print(f"\n{field.name}: {_value(field)}")
         for line in textwrap.wrap(field.doc.replace("``", ""), width=100):
             print(f"    {line}")
+    if issubclass(chosen.component, Scheduler):
+        print("\n" + "\n".join(curve(chosen.component)))
     return 0
 
 
@@ -178,7 +184,7 @@ def _value(field: Field) -> str:
     return f"{field.type}{rules}, {default}"
 
 
-def _as_json(chosen: Chosen, doc: str, fields: Iterable[Field]) -> dict[str, Any]:
+def _as_json(chosen: Chosen, origin: str, doc: str, fields: Iterable[Field]) -> dict[str, Any]:
     return {
         "kind": chosen.kind,
         "name": chosen.name,
@@ -186,6 +192,7 @@ def _as_json(chosen: Chosen, doc: str, fields: Iterable[Field]) -> dict[str, Any
         "version": chosen.version,
         "module": chosen.module,
         "replaces": chosen.replaces,
+        "module_doc": origin,
         "doc": doc,
         "fields": [attrs.asdict(field) for field in fields],
     }

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
-import json
-import math
 import sys
-from collections.abc import Mapping
-from contextlib import contextmanager
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import attrs
-import tomli
 
-from rtx_core import Command, InputError, Record, hookimpl
-from rtx_core.errors import RtxError
+from rtx_core import Command, DataError, InputError, Record, hookimpl
+from rtx_core.errors import RtxError, RunError
 from rtx_core.folder import RunFolder
+from rtx_core.header import counted
 from rtx_core.plugin_files import with_plugins_of_run
+from rtx_plugins.commands.answered import ERROR, Answered
 from rtx_plugins.commands.formats import format_of, open_data
+from rtx_plugins.commands.kept import add_device, add_trust, reading_of, run_folder
+from rtx_plugins.commands.output import line, refuse_output, write_file
+from rtx_plugins.data.text import Text
+from rtx_plugins.strategies.single import torch_device
+from rtx_plugins.tasks.common import value_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rtx_core import Data, Task
+    from rtx_core.inference import Trained
     from rtx_core.registry import Registry
 
-    Answer = Callable[[Iterable[Record]], Iterator[dict[str, Any]]]
-
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".jsonl": None, ".ndjson": None}
-"""By the ending of an output file; None for JSON lines."""
-_NOT_A_FORMAT = frozenset({"type", "files", "limit", "columns", "weight"})
+_STDIN = Path("/dev/stdin")
 
 
 @attrs.frozen(kw_only=True)
@@ -44,81 +42,102 @@ class Predict(Command):
         """RUN, and what to answer for."""
         parser.add_argument("run", metavar="RUN", help="the run's folder, or run:NAME for runs/NAME")
         parser.add_argument(
-            "input", nargs="?", type=Path, metavar="INPUT", help="a .csv, .tsv, .jsonl or .txt file, also with .gz"
+            "input",
+            nargs="?",
+            type=Path,
+            metavar="INPUT",
+            help="a .csv, .tsv, .jsonl or .txt file, also with .gz or .zst, a .parquet or .arrow file, or - for stdin",
+        )
+        parser.add_argument(
+            "--format", choices=("jsonl", "csv", "text"), help="what INPUT holds, where its name doesn't say it"
         )
         parser.add_argument(
             "--text", action="append", default=[], metavar="TEXT", help="answer for this text instead; may repeat"
         )
         parser.add_argument(
-            "--output", type=Path, metavar="OUT", help="a .csv, .tsv or .jsonl file; JSON lines on stdout without one"
+            "--output",
+            type=Path,
+            metavar="OUT",
+            help="a .csv, .tsv or .jsonl file, also with .gz or .zst, or a .parquet file; "
+            "without it, or with -, JSON lines on stdout",
         )
         parser.add_argument("--scores", action="store_true", help="add the probability of each label")
         parser.add_argument(
-            "--trust-run-plugins", action="store_true", help="use the --plugin files that the run's folder has kept"
+            "--threshold",
+            action="append",
+            default=[],
+            metavar="[LABEL=]X",
+            help="predict a label above this probability instead of the run's; may repeat with labels",
         )
+        parser.add_argument(
+            "--strict", action="store_true", help="refuse an input with a row that can't be read, and write nothing"
+        )
+        add_device(parser)
+        add_trust(parser)
 
     @classmethod
     def main(cls, arguments: argparse.Namespace, registry: Registry) -> int:
         """Refuse what can't work, then read the model, then answer."""
         if bool(arguments.input) == bool(arguments.text):
             raise InputError("rtx predict: give either INPUT or --text")
-        folder = run_folder(arguments.run)
-        _refuse_output(arguments.output, arguments.input)
-        data = _open_input(arguments.input, folder, registry) if arguments.input else None
+        folder, threshold = run_folder(arguments.run), _threshold(arguments.threshold)
+        output = None if arguments.output == Path("-") else arguments.output
+        if output is not None:
+            refuse_output(output, arguments.input)
+        data = _open_input(arguments, folder, registry) if arguments.input else None
         with_plugins_of_run(registry, RunFolder(folder), trust=arguments.trust_run_plugins)
         # Only now, since it imports torch.
         from rtx_core import inference
 
-        trained = inference.load(folder.absolute(), registry)
-        source = _texts(arguments.text, trained.settings) if data is None else _fitting(data, trained.settings).records
-        answered = Answered(source, lambda records: trained.answers(records, scores=arguments.scores))
-        for name, other in answered.renamed.items():
-            print(f'note: the input has a column "{name}"; the answer is in "{other}"', file=sys.stderr)
-        if arguments.output is None:
-            _print_lines(answered.rows())
+        device = torch_device(arguments.device, "--device")
+        trained = inference.load(folder.absolute(), registry, device=device, threshold=threshold)
+        source = _texts(arguments.text, trained.settings) if data is None else _fitting(data, trained.settings)
+        answered = _answered(source, trained, arguments)
+        for name, other in answered.names.items():
+            if name != other:
+                print(f'note: the input has a column "{name}"; the answer is in "{other}"', file=sys.stderr)
+        if output is None:
+            _print_lines(answered)
         else:
-            count = write_file(answered, arguments.output)
-            print(f"wrote {count:,} rows to {arguments.output}", file=sys.stderr)
+            write_file(answered, output)
+            print(f"wrote {counted(answered.count, 'row')} to {output}", file=sys.stderr)
+        return _status(answered)
+
+
+def _status(answered: Answered) -> int:
+    """0, or 1 and a line on stderr where rows have no answers."""
+    if answered.first_failure is None:
         return 0
-
-
-def run_folder(text: str) -> Path:
-    """The folder that a command line means by a run.
-
-    :raises InputError: there is no such folder.
-    """
-    scheme, colon, name = text.partition(":")
-    folder = Path("runs", name) if colon and scheme == "run" else Path(text)
-    if not folder.is_dir():
-        hint = f'; for the run of this name write "run:{text}"' if Path("runs", text).is_dir() else ""
-        raise InputError(f"{folder}: no such folder{hint}")
-    return folder
+    print(
+        f"{answered.failures:,} of {counted(answered.count, 'row')} could not be read and have no answers; the column "
+        f'"{answered.names[ERROR]}" says why; the first: {answered.first_failure}',
+        file=sys.stderr,
+    )
+    return 1
 
 
 # --- what to answer for -----------------------------------------------------------------------------------------------
 
 
-def _open_input(path: Path, folder: Path, registry: Registry) -> Data:
-    return open_data(path, registry, _reading_of(folder, format_of(path)))
+def _place(path: Path) -> Path:
+    return _STDIN if path == Path("-") else path
 
 
-def _reading_of(folder: Path, kind: str) -> dict[str, Any]:
-    """How the run read its training data (delimiter, other names of columns, …), if they had the same format."""
-    try:
-        table = tomli.loads(RunFolder(folder).resolved.read_text(encoding="utf-8"))["data"]["train"]
-    except (OSError, ValueError, KeyError):  # no run's folder: said when the model is read
-        return {}
-    sources = table if isinstance(table, list) else [table]
-    source: dict[str, Any] = next((source for source in sources if source["type"] == kind), {})
-    return {key: value for key, value in source.items() if key not in _NOT_A_FORMAT}
+def _open_input(arguments: argparse.Namespace, folder: Path, registry: Registry) -> Data:
+    path, kind = _place(arguments.input), arguments.format
+    if kind is None and path == _STDIN:
+        raise InputError("-: --format says what stdin holds: jsonl, csv or text")
+    kind = kind or format_of(path)
+    return open_data(path, registry, reading_of(folder, kind), kind=kind)
 
 
-def _fitting(data: Any, task: Task) -> Any:
-    """Plain text has one column; where the task wants one by another name, it is this."""
+def _fitting(data: Any, task: Task) -> Callable[[], Iterable[Record]]:
+    """The records. Plain text has one column; where the task wants one by another name, it is this."""
     columns = task.columns(targets=False)
-    if format_of(data.files[0]) == "text" and len(columns) == 1 and columns[0] not in ("text", *data.rename.values()):
-        return attrs.evolve(data, rename={"text": columns[0]})
-    return data
+    if isinstance(data, Text) and len(columns) == 1 and columns[0] not in ("text", *data.rename.values()):
+        data = attrs.evolve(data, rename={"text": columns[0]})
+    records: Callable[[], Iterable[Record]] = data.records
+    return records
 
 
 def _texts(texts: Sequence[str], task: Task) -> Callable[[], list[Record]]:
@@ -130,147 +149,88 @@ def _texts(texts: Sequence[str], task: Task) -> Callable[[], list[Record]]:
     return lambda: [Record({columns[0]: value}, "--text", number) for number, value in enumerate(values, start=1)]
 
 
+def _threshold(given: Sequence[str]) -> float | dict[str, float] | None:
+    """What ``--threshold`` says: a number, or one for each name, or nothing.
+
+    :raises InputError: it is no number, or says several things.
+    """
+    named: dict[str, float] = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise InputError(f'--threshold: expected a number, or LABEL=NUMBER, got "{text}"') from None
+        if name in named:
+            raise InputError(f"--threshold: {f'{name} has' if name else 'there is'} one already; give one of them")
+        named[name] = value
+    if "" in named and len(named) > 1:
+        raise InputError("--threshold: give one number for all labels, or LABEL=NUMBER for some")
+    return named.get("", named or None)
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-class Answered:
-    """Records and their answers, in order and in constant memory."""
+def _answered(source: Callable[[], Iterable[Record]], trained: Trained, arguments: argparse.Namespace) -> Answered:
+    """The records with their answers.
 
-    def __init__(self, source: Callable[[], Iterable[Record]], answer: Answer) -> None:
-        """Read all records once, so that a bad line is found before the work, and every column is known.
-
-        :param source: gives the records from the beginning, each time it is called.
-        :param answer: the columns to add to each record.
-        """
-        self._source, self._answer = source, answer
-        self.columns: list[str] = list(dict.fromkeys(name for record in source() for name in record.values))
-        """Every column that some record has."""
-        first = next(answer(itertools.islice(source(), 1)), {})
-        self.renamed = {name: _free(name, self.columns) for name in first if name in self.columns}
-        """Answers whose name the input has already, and the name that they get."""
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Each record's columns, then its answers."""
-        asked, kept = itertools.tee(self._source())
-        for record, answer in zip(kept, self._answer(asked), strict=True):
-            yield {**record.values, **{self.renamed.get(name, name): value for name, value in answer.items()}}
-
-
-def _free(name: str, taken: Sequence[str]) -> str:
-    return next(other for number in itertools.count(2) if (other := f"{name}_{number}") not in taken)
-
-
-# --- output -----------------------------------------------------------------------------------------------------------
-
-
-def _refuse_output(path: Path | None, source: Path | None) -> None:
-    if path is None:
-        return
-    if path.suffix.lower() not in _DELIMITERS:
-        raise InputError(f"{path}: the name must end in one of {', '.join(_DELIMITERS)}, so that its format is known")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder, not a file")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: there is no folder {path.parent}")
-    if source is not None and path.exists() and source.exists() and path.samefile(source):
-        raise InputError(f"{path}: is the input too; write the answers to another file")
-
-
-def write_file(answered: Answered, path: Path) -> int:
-    """Write all rows, or leave what was there; returns how many.
-
-    :raises InputError: the file can't be written.
+    :raises DataError: the input lacks a column that the task needs, or, where that is strict, a value.
     """
-    delimiter = _DELIMITERS[path.suffix.lower()]
-    with _replaced(path) as stream:
-        if delimiter is None:
-            return write_lines(answered.rows(), stream)
-        return write_table(answered, stream, delimiter)
+    scores, strict = arguments.scores, arguments.strict
+    columns = trained.settings.columns(targets=False)
+
+    def attempt(records: Iterable[Record]) -> Iterator[Mapping[str, Any] | DataError]:
+        return trained.attempts(records, scores=scores)
+
+    def example() -> Mapping[str, Any]:
+        return _example(trained, columns, scores=scores)
+
+    from_pipe = arguments.input is not None and not _place(arguments.input).is_file()
+    if from_pipe:
+        answered = Answered.of_stream(source(), attempt, example=example, strict=strict)
+    else:
+        answered = Answered.of_file(source, attempt, example=example, strict=strict)
+    for column in columns:
+        if column not in answered.columns:
+            value_of(next(iter(answered.known())), column)
+    if strict and not from_pipe:
+        # Before anything is written: on stdout nothing could be taken back.
+        deque(trained.task.samples(source(), targets=False), maxlen=0)
+    return answered
 
 
-def _print_lines(rows: Iterable[Mapping[str, Any]]) -> None:
+def _example(trained: Trained, columns: Sequence[str], *, scores: bool) -> Mapping[str, Any]:
+    """The answer to a text of one letter, or to a list of one word, whichever the task takes."""
+    for value in ("a", ["a"]):
+        record = Record(dict.fromkeys(columns, value), "example", 1)
+        (answer,) = trained.attempts([record], scores=scores)
+        if not isinstance(answer, DataError):
+            return answer
+    return {}
+
+
+def _print_lines(answered: Answered) -> None:
     """JSON lines on stdout.
 
-    :raises RtxError: it can't be written.
+    :raises RtxError: it can't be written, or a pipe brought bad data after rows were printed.
     """
-    for row in rows:
-        line = _json(row)
-        try:
-            print(line)
-        except BrokenPipeError:  # whoever read them has enough
-            raise
-        except OSError as error:
-            raise RtxError(f"stdout can't be written: {error.strerror or error}") from error
-
-
-def write_lines(rows: Iterable[Mapping[str, Any]], stream: TextIO) -> int:
-    """JSON lines; returns how many."""
-    count = 0
-    for row in rows:
-        stream.write(_json(row) + "\n")
-        count += 1
-    return count
-
-
-def write_table(answered: Answered, stream: TextIO, delimiter: str) -> int:
-    """A table with a header; returns how many rows. Scores have a column for each label (``scores.LABEL``)."""
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
-    count = 0
-    header: list[str] = []
-    for row in answered.rows():
-        flat = _flat(row, answered.columns)
-        if not header:
-            header = [*answered.columns, *(name for name in flat if name not in answered.columns)]
-            writer.writerow(header)
-        writer.writerow([_cell(flat.get(name)) for name in header])
-        count += 1
-    return count
-
-
-def _flat(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping) and name not in columns:
-            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
-        else:
-            flat[name] = value
-    return flat
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else _json(value)
-
-
-def _json(value: Any) -> str:
-    """Strict JSON: a table has values that JSON lacks; a date or a decimal becomes its text, NaN and infinity null."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
-    except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=str)
+        for row in answered.rows():
+            _print(line(row))
+    except DataError as error:
+        if answered.count:
+            raise RunError(f"{error} (after {counted(answered.count, 'row')})") from error
+        raise
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[TextIO]:
-    """A file beside the wanted one, which takes its place when all is written."""
-    staging = path.with_name(f".tmp-{path.name}")
+def _print(text: str) -> None:
     try:
-        with staging.open("w", encoding="utf-8", newline="") as stream:
-            yield stream
-        staging.replace(path)
+        print(text)
+    except BrokenPipeError:  # whoever read them has enough
+        raise
     except OSError as error:
-        raise InputError(f"{path}: can't be written: {error.strerror}") from error
-    finally:
-        staging.unlink(missing_ok=True)
+        raise RtxError(f"stdout can't be written: {error.strerror or error}") from error
 
 
 @hookimpl

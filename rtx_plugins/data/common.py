@@ -60,11 +60,7 @@ class FileData(Data):
 
     def fingerprint(self) -> str:
         """Sha256 of the sha256 of each file's content: the same wherever the files lie, packed or not."""
-        total = hashlib.sha256()
-        for file in self.paths():
-            with opened(file) as stream:
-                total.update(hashlib.file_digest(stream, "sha256").digest())
-        return total.hexdigest()
+        return fingerprint_of(self.paths())
 
     def paths(self) -> tuple[Path, ...]:
         """The files that ``files`` means.
@@ -72,6 +68,10 @@ class FileData(Data):
         :raises DataError: a pattern matches nothing, or a folder is named.
         """
         return tuple(dict.fromkeys(path for pattern in self.files for path in matches(pattern)))
+
+    def shards(self) -> tuple[Data, ...]:
+        """Each file by itself."""
+        return tuple(attrs.evolve(self, files=(InputPath(file),)) for file in self.paths())
 
     def _records_of(self, file: Path) -> Iterator[Record]:
         columns: dict[str, None] = {}
@@ -112,6 +112,18 @@ def matches(pattern: Path) -> list[Path]:
     if not found:
         raise DataError(pattern, None, "no file matches this pattern")
     return found
+
+
+def fingerprint_of(files: Iterable[Path]) -> str:
+    """Sha256 of the sha256 of each file's unpacked content.
+
+    :raises DataError: one can't be read.
+    """
+    total = hashlib.sha256()
+    for file in files:
+        with opened(file) as stream:
+            total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()
 
 
 PACKED = (".gz", ".zst")
@@ -157,6 +169,7 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
         for number, raw in enumerate(stream, start=1):
             if number == 1:
                 _refuse_utf_16(raw, file)
+                _refuse_lone_returns(raw, file)
             yield number, _decoded(raw, offset, file, number)
             offset += len(raw)
 
@@ -169,6 +182,12 @@ def quoted(names: Iterable[str]) -> str:
 def _refuse_utf_16(start: bytes, file: Path) -> None:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(file, None, "the file is UTF-16 or UTF-32; save it as UTF-8")
+
+
+def _refuse_lone_returns(start: bytes, file: Path) -> None:
+    r"""A file without a line feed but with carriage returns within is many lines to its author, and one to us."""
+    if not start.endswith(b"\n") and b"\r" in start.rstrip(b"\r"):
+        raise DataError(file, None, r"lines end in \r alone, as on old Macs; end them with \n or \r\n")
 
 
 def _decoded(raw: bytes, offset: int, file: Path, line: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,6 +43,10 @@ def decoded(text: str) -> Any:
         value = DECODER.decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply to be read") from error
+    except ValueError as error:
+        if str(error).startswith("Exceeds the limit"):  # Python's words are about its own setting
+            raise ValueError(f"a number of more than {sys.get_int_max_str_digits():,} digits is too long") from error
+        raise
     # Escapes can spell half a character, which no tokenizer takes; without such an escape there is nothing to look for.
     if "\\ud" in text or "\\uD" in text:
         _refuse_lone_surrogates(value)

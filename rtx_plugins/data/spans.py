@@ -176,7 +176,8 @@ def _span(entry: Any, text: str, number: int) -> dict[str, Any]:
         raise ValueError(f"span {number}: {start} to {end} holds no character")
     if isinstance(words, str) and _SPACE.sub("", words) != _SPACE.sub("", text[start:end]):
         there = f"{_shown(text[start:end])}, but the span says {_shown(words)}"
-        raise ValueError(f"span {number}: {start} to {end} is {there}; offsets count characters, not bytes")
+        unit = "offsets count characters, not bytes or UTF-16 units"
+        raise ValueError(f"span {number}: {start} to {end} is {there}; {unit}")
     return {"start": start, "end": end, "label": label}
 
 

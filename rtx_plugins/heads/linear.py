@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from rtx_core import Head, hookimpl
+from rtx_core import Head, InputError, hookimpl
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,14 @@ class Linear(Head):
     """Standard deviation of the first weights; the bias starts at 0."""
 
     def build(self, hidden_size: int, outputs: int) -> torch.nn.Module:
-        """The module, H to K."""
+        """The module, H to K.
+
+        :raises InputError: the task wants the features themselves.
+        """
+        if not outputs:
+            raise InputError(
+                'head.type: linear gives logits, but this task wants embeddings; leave [head] out or write "pooling"'
+            )
         from rtx_plugins.heads.linear_part import LinearPart
 
         return LinearPart(hidden_size, outputs, dropout=self.dropout, initializer_range=self.initializer_range)

@@ -1,46 +1,35 @@
-"""The computation behind ``cross_entropy``. N targets, K classes."""
+"""The computation behind ``cross_entropy``. N targets, K classes, H numbers a feature."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-import numpy as np
 import torch
-from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from rtx_plugins.losses.class_part import ClassPart
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
-class CrossEntropyPart(nn.Module):
-    """Sums over targets: Σ w[y] · −log p[y], smoothed as ``torch.nn.functional.cross_entropy`` does.
+class CrossEntropyPart(ClassPart):
+    """Sums over targets: Σ w[y] · (−log p[y] + z · log² Z), smoothed as ``torch.nn.functional.cross_entropy`` does.
 
-    :param class_weights: K numbers, or None for all 1.
+    :param class_weights: w, K numbers, or None for all 1.
+    :param z_loss: z, where Z is what a softmax divides by, the sum of exp over the logits.
     """
 
-    class_weights: torch.Tensor | None
-
-    def __init__(self, class_weights: Sequence[float] | None, label_smoothing: float) -> None:
-        super().__init__()
+    def __init__(self, class_weights: Sequence[float] | None, label_smoothing: float, z_loss: float) -> None:
+        super().__init__(class_weights)
         self.label_smoothing = label_smoothing
-        # Two copies: weight() runs on the host before the forward pass, and the buffer moves to the device. They are
-        # settings, not state: not persistent, so that no checkpoint holds them.
-        self._host_weights = None if class_weights is None else np.array(class_weights, dtype=np.float64)
-        device_weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
-        self.register_buffer("class_weights", device_weights, persistent=False)
-
-    def weight(self, targets: torch.Tensor) -> float:
-        """Σ w[y] over the targets ``[N]`` (on the host) that are not ignored; their number without class weights."""
-        counted = targets.numpy() >= 0
-        if self._host_weights is None:
-            return float(np.count_nonzero(counted))
-        return float(self._host_weights[targets.numpy()[counted]].sum())
+        self.z_loss = z_loss
 
     def of_logits(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The sum over logits ``[N, K]`` and targets ``[N]``, in float32 or wider; negative targets don't count."""
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return functional.cross_entropy(
+        total = functional.cross_entropy(
             logits,
             targets.clamp_min(-1),
             weight=None if self.class_weights is None else self.class_weights.to(logits.dtype),
@@ -48,3 +37,34 @@ class CrossEntropyPart(nn.Module):
             reduction="sum",
             label_smoothing=self.label_smoothing,
         )
+        if not self.z_loss:
+            return total
+        squares = logits.logsumexp(-1).square()  # [N]
+        return total + self.z_loss * (self.shares(targets, logits.dtype) * squares).sum()
+
+
+class ChunkedCrossEntropyPart(CrossEntropyPart):
+    """The same sum from features, a chunk of targets after the other: a chunk's logits are forgotten, and made again
+    in the backward pass (Chen et al. 2016, arXiv:1604.06174).
+
+    :param chunk_size: targets whose logits exist at once.
+    """
+
+    def __init__(
+        self, class_weights: Sequence[float] | None, label_smoothing: float, z_loss: float, chunk_size: int
+    ) -> None:
+        super().__init__(class_weights, label_smoothing, z_loss)
+        self.chunk_size = chunk_size
+
+    def of_features(
+        self, features: torch.Tensor, project: Callable[[torch.Tensor], torch.Tensor], targets: torch.Tensor
+    ) -> torch.Tensor:
+        """The sum over features ``[N, H]`` and targets ``[N]``, with ``project`` to logits ``[N, K]``."""
+
+        def of_chunk(rows: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+            return self.of_logits(project(rows), classes)
+
+        # Of no rows there is one chunk, which is empty: so the sum always has a graph.
+        chunks = zip(features.split(self.chunk_size), targets.split(self.chunk_size), strict=True)
+        sums = [cast("torch.Tensor", checkpoint(of_chunk, *chunk, use_reentrant=False)) for chunk in chunks]
+        return torch.stack(sums).sum()

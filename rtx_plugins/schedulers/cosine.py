@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from rtx_core import Scheduler, hookimpl
+from rtx_core import InputError, Scheduler, hookimpl
+from rtx_plugins.schedulers.common import RATIO
 
 if TYPE_CHECKING:
     from rtx_core import Horizon
@@ -37,13 +38,21 @@ class CosineSchedule:
 class Cosine(Scheduler):
     """A fall along half a cosine."""
 
-    min_ratio: float = attrs.field(default=0.0, validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)])
+    min_ratio: float = attrs.field(default=0.0, validator=RATIO)
     """The rate at the end, as a share of the peak, in [0, 1]."""
     cycles: int = attrs.field(default=1, validator=attrs.validators.ge(1))
     """How many falls the run is divided into; each starts again from the peak. 1 is one fall."""
 
     def build(self, horizon: Horizon) -> CosineSchedule:
-        """The fall over what remains after warm-up."""
+        """The fall over what remains after warm-up.
+
+        :raises InputError: a cycle would have no update of its own.
+        """
+        if 1 < self.cycles > horizon.total:
+            raise InputError(
+                f"scheduler.cycles: {self.cycles} cycles need as many steps, but there are only {horizon.total} for "
+                "them; write fewer or lengthen [training] duration"
+            )
         return CosineSchedule(horizon.total, self.min_ratio, self.cycles)
 
 

@@ -23,7 +23,7 @@ class Single(Strategy):
 
     def build(self, device: str) -> StrategyPart:
         """The part on the named device; ``auto`` takes CUDA, then MPS, then the CPU."""
-        return SinglePart(_device(device))
+        return SinglePart(torch_device(device, "run.device"))
 
 
 class SinglePart:
@@ -80,15 +80,21 @@ class SinglePart:
         return True
 
 
-def _device(name: str) -> torch.device:
+def torch_device(name: str, place: str) -> torch.device:
+    """The device of this name; ``auto`` takes CUDA, then MPS, then the CPU.
+
+    :param place: where the name was written, for the error.
+    :raises InputError: there is none here.
+    """
     import torch
 
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    kind = name.partition(":")[0]
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available[kind]:
-        raise InputError(f'run.device: "{name}" is not available here; "auto" takes what there is')
+    kind, colon, number = name.partition(":")
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    is_there = number.isdecimal() and int(number) < counts.get(kind, 0) if colon else counts.get(kind, 0) > 0
+    if not is_there:
+        raise InputError(f'{place}: "{name}" is not available here; "auto" takes what there is')
     return torch.device(name)
 
 

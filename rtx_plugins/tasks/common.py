@@ -241,25 +241,36 @@ def truncating(tokenizer: tokenizers.Tokenizer, max_length: int, *, pair: bool =
 
     :raises InputError: the special tokens leave no room for text.
     """
+    text_room(tokenizer, max_length, pair=pair)
+    copy = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+    copy.enable_truncation(max_length, strategy="longest_first")
+    return copy
+
+
+def text_room(tokenizer: tokenizers.Tokenizer, max_length: int, *, pair: bool = False) -> int:
+    """How many tokens of a text, or of a pair, fit beside the special tokens.
+
+    :raises InputError: none.
+    """
     special = tokenizer.num_special_tokens_to_add(is_pair=pair)
     if max_length <= special:
         raise InputError(
             f"task.max_length: {max_length} tokens leave no room for text beside {special} special tokens; "
             f"write at least {special + 1}"
         )
-    copy = tokenizers.Tokenizer.from_str(tokenizer.to_str())
-    copy.enable_truncation(max_length, strategy="longest_first")
-    return copy
+    return max_length - special
 
 
-def chunks(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+def chunks(
+    items: Iterable[T], size: Callable[[T], int], *, characters_of_each: int = _CHUNK_CHARACTERS
+) -> Iterator[list[T]]:
     """Lists of consecutive items, for calls that encode many texts at once; ``size`` counts an item's characters."""
     chunk: list[T] = []
     characters = 0
     for item in items:
         chunk.append(item)
         characters += size(item)
-        if len(chunk) == _CHUNK_ITEMS or characters >= _CHUNK_CHARACTERS:
+        if len(chunk) == _CHUNK_ITEMS or characters >= characters_of_each:
             yield chunk
             chunk, characters = [], 0
     if chunk:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +10,16 @@ import numpy as np
 
 from rtx_core import InputError, Outputs, Record, Task, hookimpl
 from rtx_plugins.tasks.common import Labels, label_of, list_of, names_once, sorted_labels, unknown_label
-from rtx_plugins.tasks.texts import TextPart, TextTask
+from rtx_plugins.tasks.texts import TextTask
+from rtx_plugins.tasks.thresholds import (
+    DEFAULT,
+    Threshold,
+    ThresholdPart,
+    between_0_and_1,
+    moved,
+    of_each,
+    unknown_labels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +35,8 @@ if TYPE_CHECKING:
 class MultiLabelClassification(TextTask):
     """Texts, or pairs of texts, each with a list of labels, which may be empty.
 
-    ``predict`` adds the column ``prediction``, the list of labels whose probability is above ``threshold``, and, where
-    scores are wanted, ``scores`` with each label's probability.
+    ``predict`` adds the column ``prediction``, the list of labels whose probability is above their threshold, and,
+    where scores are wanted, ``scores`` with each label's probability.
     """
 
     default_loss: ClassVar[str] = "binary_cross_entropy"
@@ -41,8 +49,22 @@ class MultiLabelClassification(TextTask):
     stands twice in a list counts once."""
     labels: tuple[str, ...] | None = attrs.field(default=None, validator=names_once)
     """The labels in the order of the model's outputs. None: those of the training data, sorted."""
-    threshold: float = attrs.field(default=0.5, validator=[attrs.validators.gt(0.0), attrs.validators.lt(1.0)])
-    """The probability above which a label is predicted, in (0, 1); metrics go by it too."""
+    threshold: Threshold = attrs.field(default=DEFAULT, validator=between_0_and_1)
+    """The probability above which a label is predicted, in (0, 1): one for all, or a table by label name, where a label
+    that is not named has 0.5. ``"tuned"``: after training, the kept model takes for each label the one with the best F1
+    on the first evaluation set; run.json has them, and the test set, ``evaluate`` and ``predict`` go by them. Until
+    then it is 0.5. Metrics go by thresholds too; what ranks the texts of a label doesn't change."""
+
+    @property
+    def tuned_field(self) -> str | None:
+        """``threshold``, if it is tuned."""
+        return "threshold" if self.threshold == "tuned" else None
+
+    def check(self) -> Iterable[tuple[str, str]]:
+        """Thresholds are those of labels that there are."""
+        yield from super().check()
+        if self.labels is not None:
+            yield from (("threshold", problem) for problem in unknown_labels(self.threshold, self.labels))
 
     def labels_of(self, record: Record) -> dict[str, None]:
         """A record's labels, each once, in its order.
@@ -54,7 +76,9 @@ class MultiLabelClassification(TextTask):
     def outputs(self, records: Iterable[Record], vocab_size: int) -> Outputs:  # noqa: ARG002 - not predicted
         """The labels and in how many records of the training data each occurs."""
         counts: Counter[str] = Counter()
+        number_of_records = 0
         for record in records:
+            number_of_records += 1
             found = self.labels_of(record)
             for label in found:
                 if self.labels is not None and label not in self.labels:
@@ -63,7 +87,10 @@ class MultiLabelClassification(TextTask):
         names = self.labels or sorted_labels(counts)
         if not counts:
             raise InputError(f'task: column "{self.label}" of the training data has no label; at least one is needed')
-        return Outputs(size=len(names), labels=names, counts=tuple(counts[name] for name in names))
+        outputs = Outputs(
+            size=len(names), labels=names, counts=tuple(counts[name] for name in names), records=number_of_records
+        )
+        return attrs.evolve(outputs, thresholds=of_each(self.threshold, outputs))
 
     def build(
         self,
@@ -74,14 +101,18 @@ class MultiLabelClassification(TextTask):
         special_tokens: SpecialTokens,  # noqa: ARG002 - the tokenizer adds them
     ) -> MultiLabelClassificationPart:
         """The part that encodes and answers."""
-        return MultiLabelClassificationPart(self, self.truncating(tokenizer, max_length), Labels.of(outputs))
+        return MultiLabelClassificationPart(
+            task=self,
+            tokenizer=tokenizer,
+            max_length=max_length,
+            labels=Labels.of(outputs),
+            decided=of_each(self.threshold, outputs),
+        )
 
 
 @attrs.define(eq=False)
-class MultiLabelClassificationPart(TextPart[MultiLabelClassification]):
-    """The task with a tokenizer that truncates, and with the labels of its training data."""
-
-    labels: Labels
+class MultiLabelClassificationPart(ThresholdPart[MultiLabelClassification]):
+    """The task with a tokenizer, and with the labels of its training data."""
 
     def target(self, record: Record) -> np.ndarray:
         """1 for each label that the record has and 0 for the others, float32 ``[1, K]``."""
@@ -96,12 +127,19 @@ class MultiLabelClassificationPart(TextPart[MultiLabelClassification]):
         return np.full((1, len(self.labels.names)), np.nan, dtype=np.float32)
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits ``[N, K]``, moved so that what is predicted is above 0, whatever the threshold."""
-        threshold = self.task.threshold
-        return logits - math.log(threshold / (1.0 - threshold))
+        """The logits ``[N, K]``, moved so that what is predicted is above 0, whatever the thresholds."""
+        return logits if self.decided is None else moved(logits, self.decided)
+
+    def thresholds(self, logits: torch.Tensor, targets: torch.Tensor) -> tuple[float, ...]:
+        """For each label the threshold with the best F1 over logits and targets ``[N, K]``, without ignored ones."""
+        scores, counted = logits.double().sigmoid(), ~targets.isnan()
+        return tuple(
+            self.tuned(k, scores[counted[:, k], k], targets[counted[:, k], k] > 0.5)  # noqa: PLR2004 - between 0 and 1
+            for k in range(len(self.labels.names))
+        )
 
     def answer(self, row: torch.Tensor, *, scores: bool) -> dict[str, Any]:
-        """``prediction``, the labels above the threshold, and perhaps ``scores``."""
+        """``prediction``, the labels above their thresholds, and perhaps ``scores``."""
         chosen = (self.predictions(row) > 0.0).tolist()
         names = self.labels.names
         answer: dict[str, Any] = {"prediction": [name for name, is_on in zip(names, chosen, strict=True) if is_on]}

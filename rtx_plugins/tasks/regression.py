@@ -71,7 +71,7 @@ class Regression(TextTask):
     ) -> RegressionPart:
         """The part that encodes and answers."""
         unit = Unit(outputs.center or (0.0,) * outputs.size, outputs.scale or (1.0,) * outputs.size)
-        return RegressionPart(self, self.truncating(tokenizer, max_length), unit)
+        return RegressionPart(self, tokenizer, max_length, unit)
 
 
 def numbers_of(record: Record, columns: Iterable[str]) -> list[float]:
@@ -131,7 +131,7 @@ class Unit:
 
 @attrs.define(eq=False)
 class RegressionPart(TextPart[Regression]):
-    """The task with a tokenizer that truncates, and with the unit of its training data."""
+    """The task with a tokenizer, and with the unit of its training data."""
 
     unit: Unit
     missing: int = attrs.field(default=0, init=False)

@@ -5,23 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import attrs
+import numpy as np
 
 from rtx_core import Record, Sample, Task
 from rtx_plugins.tasks.common import chunks, sample_of, text_of, truncating
+from rtx_plugins.tasks.long_texts import LongText, Reader, long_text_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    import numpy as np
     import tokenizers
     import torch
+
+    Target = Sequence[int] | np.ndarray
 
 
 @attrs.frozen(kw_only=True)
 class TextTask(Task):
     """A text, or a pair of texts, and what is learnt of it.
 
-    A text that is longer than ``max_length`` is cut at its end, a pair at the end of whichever text is longer.
+    A text that is longer than ``max_length`` is cut at its end unless ``long_text`` says otherwise, a pair at the end
+    of whichever text is longer.
     """
 
     default_head: ClassVar[str] = "linear"
@@ -30,6 +34,12 @@ class TextTask(Task):
 
     text: str | tuple[str, str] = "text"
     """The column of the text, or the two columns of a pair: ``["premise", "hypothesis"]``."""
+    long_text: LongText = "truncate"
+    """What is read of a text that is longer than ``max_length``. ``truncate``: its beginning; ``head_tail``: a quarter
+    of the tokens from its beginning, the others from its end; ``windows``: all of it, piece by piece. Each window is
+    learnt with the text's target and counts as one; the text's prediction is from the mean of their logits."""
+    stride: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(0)))
+    """Tokens that neighbouring windows share; None is a quarter of those of the text in a window."""
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -43,7 +53,8 @@ class TextTask(Task):
         return (columns,) if isinstance(columns, str) else tuple(columns)
 
     def check(self) -> Iterable[tuple[str, str]]:
-        """A target is another column than the text, or it would be learnt from itself."""
+        """A target is another column than the text, or it would be learnt from itself; only windows have a stride."""
+        yield from long_text_rules(self.long_text, self.stride, self.max_length, pair=len(self.text_columns) > 1)
         for column in self.target_columns:
             if column in self.text_columns:
                 yield self.target_field, f'"{column}" is the column of the text too'
@@ -56,12 +67,36 @@ class TextTask(Task):
         """The texts of a record."""
         return (text_of(record, column) for column in self.text_columns)
 
-    def truncating(self, tokenizer: tokenizers.Tokenizer, max_length: int) -> tokenizers.Tokenizer:
-        """A copy of the tokenizer that cuts this task's inputs.
 
-        :raises InputError: the special tokens leave no room for text.
-        """
-        return truncating(tokenizer, max_length, pair=len(self.text_columns) > 1)
+_FIRST = np.zeros(1, dtype=np.int64)
+"""Where a sequence's one target stands."""
+
+
+@attrs.frozen(eq=False)
+class _Single:
+    """Encodes single texts."""
+
+    reader: Reader
+
+    def samples(self, texts: Sequence[tuple[str]], targets: Sequence[Target]) -> Iterator[tuple[Sample, bool]]:
+        """A sample of each text, its target at the first token of each sequence, and whether all of it is there."""
+        for tokens, target in zip(self.reader.read([text for (text,) in texts]), targets, strict=True):
+            sequences = self.reader.sequences(len(tokens))
+            sample = tokens.sample(sequences, [_FIRST] * len(sequences), np.repeat(target, len(sequences), axis=0))
+            yield sample, len(tokens) <= self.reader.room or self.reader.long_text == "windows"
+
+
+@attrs.frozen(eq=False)
+class _Pair:
+    """Encodes pairs of texts."""
+
+    tokenizer: tokenizers.Tokenizer
+    """It truncates."""
+
+    def samples(self, texts: Sequence[tuple[str, str]], targets: Sequence[Target]) -> Iterator[tuple[Sample, bool]]:
+        """A sample of each pair, its target at the first token, and whether all of it is there."""
+        for encoding, target in zip(self.tokenizer.encode_batch_fast(texts), targets, strict=True):
+            yield sample_of(encoding, [0], target), not encoding.overflowing
 
 
 TaskT = TypeVar("TaskT", bound=TextTask)
@@ -69,14 +104,23 @@ TaskT = TypeVar("TaskT", bound=TextTask)
 
 @attrs.define(eq=False)
 class TextPart(Generic[TaskT]):
-    """A task over texts with a tokenizer that truncates. K outputs."""
+    """A task over texts with a tokenizer. K outputs."""
 
     task: TaskT
     tokenizer: tokenizers.Tokenizer
+    max_length: int
     texts_cut: int = attrs.field(default=0, init=False)
-    """Texts that ``max_length`` cut since the last notes."""
+    """Texts that are not seen whole since the last notes."""
+    _reader: _Single | _Pair = attrs.field(init=False)
 
-    def target(self, record: Record) -> Sequence[int] | np.ndarray:
+    @_reader.default
+    def _(self) -> _Single | _Pair:
+        task = self.task
+        if len(task.text_columns) > 1:
+            return _Pair(truncating(self.tokenizer, self.max_length, pair=True))
+        return _Single(Reader.of(self.tokenizer, self.max_length, task.long_text, task.stride))
+
+    def target(self, record: Record) -> Target:
         """The one row of a record's targets: a class ``[1]``, or float32 ``[1, K]``.
 
         :raises DataError: it is missing, or of the wrong type.
@@ -84,7 +128,7 @@ class TextPart(Generic[TaskT]):
         raise NotImplementedError
 
     @property
-    def ignored(self) -> Sequence[int] | np.ndarray:
+    def ignored(self) -> Target:
         """The row in place of a target that is not asked for."""
         raise NotImplementedError
 
@@ -93,29 +137,40 @@ class TextPart(Generic[TaskT]):
         raise NotImplementedError
 
     def samples(self, records: Iterable[Record], *, targets: bool = True) -> Iterator[Sample]:
-        """Encode records, one sample each, in order; its target stands at the first token.
+        """Encode records, one sample each, in order; its target stands at the first token of each window.
 
         :param targets: False for records whose targets are missing or don't matter.
         :raises DataError: a value is missing, of the wrong type, or an unknown label.
         """
-        encoded = (
+        rows = (
             (tuple(self.task.texts(record)), self.target(record) if targets else self.ignored) for record in records
         )
-        for chunk in chunks(encoded, lambda item: sum(map(len, item[0]))):
-            inputs = [texts if len(texts) > 1 else texts[0] for texts, _ in chunk]
-            encodings = self.tokenizer.encode_batch_fast(inputs)
-            for encoding, (_, target) in zip(encodings, chunk, strict=True):
-                self.texts_cut += bool(encoding.overflowing)
-                yield sample_of(encoding, [0], target)
+        for chunk in chunks(rows, lambda item: sum(map(len, item[0]))):
+            for sample, whole in self._reader.samples(*zip(*chunk, strict=True)):
+                self.texts_cut += not whole
+                yield sample
 
     def notes(self) -> Sequence[str]:
         """How many texts are not seen whole."""
         cut, self.texts_cut = self.texts_cut, 0
-        return [f"{cut:,} texts were cut at max_length"] if cut else []
+        how = "shortened to head and tail" if self.task.long_text == "head_tail" else "cut at max_length"
+        return [f"{cut:,} texts were {how}"] if cut else []
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits ``[N, K]``."""
         return logits
+
+    def merged(
+        self, logits: torch.Tensor, targets: torch.Tensor, samples: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The mean logits ``[N, K]`` of each text's windows, with its target."""
+        if self.task.long_text != "windows":
+            return logits, targets, samples
+        first = samples.diff(prepend=samples[:1] - 1).ne(0)
+        text_of = first.cumsum(0) - 1
+        sums = logits.new_zeros(int(first.sum()), logits.shape[1]).index_add(0, text_of, logits)
+        counts = logits.new_zeros(len(sums)).index_add(0, text_of, logits.new_ones(len(logits)))
+        return sums / counts.unsqueeze(1), targets[first], samples[first]
 
     def answers(
         self,
@@ -124,5 +179,5 @@ class TextPart(Generic[TaskT]):
         *,
         scores: bool,
     ) -> list[dict[str, Any]]:
-        """What is added to each record, from its logits ``[1, K]``."""
-        return [self.answer(rows[0], scores=scores) for rows in logits]
+        """What is added to each record, from the logits of its windows ``[N, K]``."""
+        return [self.answer(rows.mean(0), scores=scores) for rows in logits]

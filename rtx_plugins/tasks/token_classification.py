@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from rtx_core import DataError, Outputs, Record, Sample, Task, hookimpl
+from rtx_core import DataError, InputError, Outputs, Record, Task, hookimpl
 from rtx_plugins.tasks.common import (
-    IGNORED,
     Labels,
-    at_least_two_names,
-    chunks,
     label_of,
     list_of,
+    names_once,
     outputs_of,
-    sample_of,
-    truncating,
+    sorted_labels,
+    text_of,
+    unknown_label,
     words_of,
 )
+from rtx_plugins.tasks.long_texts import Reader, long_text_rules
+from rtx_plugins.tasks.tagging import SpansPart, WordsPart, labelled_spans
+from rtx_plugins.tasks.tags import OUTSIDE, Scheme, Tag, all_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     import tokenizers
-    import torch
-    from tokenizers import Encoding
 
     from rtx_core import SpecialTokens
     from rtx_core.components import TargetKind
@@ -33,11 +33,15 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class TokenClassification(Task):
-    """Lists of words and lists of tags, equally long. A word's tag is learnt and predicted at its first sub-word.
+    """Lists of words and lists of tags, equally long, or texts and spans of their characters.
 
-    A word that ``max_length`` cuts off, or of which the tokenizer leaves nothing (a lone control character), is not
-    learnt and not measured; the others keep their own tags. ``predict`` adds the column ``prediction``, one tag for
-    each word, and, where scores are wanted, ``scores`` with the probability of each tag for each word.
+    A word's tag is learnt and predicted at its first sub-word. One that ``max_length`` cuts off, or of which the
+    tokenizer leaves nothing (a lone control character), is not learnt and not measured; the others keep their own tags.
+
+    For words ``predict`` adds the column ``prediction``, one tag for each, with a scheme ``entities`` (start, end and
+    label; the end is the first word after it), and, where scores are wanted, ``scores`` with the probability of each
+    tag for each word. For a text it adds ``spans``: start and end (of characters), label and text. The score of an
+    entity or a span is the mean probability of its words' tags.
     """
 
     default_loss: ClassVar[str] = "cross_entropy"
@@ -49,33 +53,111 @@ class TokenClassification(Task):
     """The column of the words, a list of texts."""
     tags: str = "tags"
     """The column of the tags, a list as long as that of the words."""
-    scheme: Literal["plain"] = "plain"
-    """What tags mean together; ``plain``: nothing, each stands alone."""
-    labels: tuple[str, ...] | None = attrs.field(default=None, validator=at_least_two_names)
-    """The tags in the order of the model's outputs. None: those of the training data, sorted. ``predict`` gives a word
-    that the model doesn't see the tag ``O`` where that is one of them, else the most frequent."""
+    text: str | None = None
+    """The column of a text, where records have texts and spans. Its words are those of the tokenizer."""
+    spans: str = "spans"
+    """The column of a text's spans: a list of ``{start, end, label}`` that don't overlap. They count characters from 0,
+    ``end`` is the first one after the span. A word that a span cuts belongs to it as a whole."""
+    scheme: Literal["IOB2", "IOBES", "plain"] | None = None
+    """What tags mean together: ``IOB2`` (B-PER, I-PER, O), ``IOBES`` (also E-PER, S-PER), or ``plain``: each stands
+    alone. None: ``plain`` for tags, and ``IOB2`` for the tags that are made of spans."""
+    labels: tuple[str, ...] | None = attrs.field(default=None, validator=names_once)
+    """The tags in the order of the model's outputs, or the labels of spans. None: those of the training data, sorted.
+    ``predict`` gives a word that the model doesn't see the tag ``O`` where there is a scheme or that is one of them,
+    else the most frequent."""
+    long_text: Literal["truncate", "windows"] = "truncate"
+    """What is read of a text that is longer than ``max_length``: its beginning, or all of it in windows. Each word is
+    learnt, measured and predicted once: in the window where it has the most context on its shorter side."""
+    stride: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(0)))
+    """Tokens that neighbouring windows share; None is a quarter of those of the text in a window."""
+
+    @property
+    def span_scheme(self) -> Scheme | None:
+        """The scheme; None where it is plain."""
+        if self.scheme is None:
+            return None if self.text is None else "IOB2"
+        return None if self.scheme == "plain" else self.scheme
+
+    @property
+    def own_metrics(self) -> tuple[str, ...]:
+        """Figures of tags where each stands alone, else of entities."""
+        return self.default_metrics if self.span_scheme is None else ("accuracy", "entities")
 
     def check(self) -> Iterable[tuple[str, str]]:
-        """Words and tags are two columns."""
+        """Words and tags, or a text and spans; labels that fit the scheme; only windows have a stride."""
+        yield from long_text_rules(self.long_text, self.stride, self.max_length)
+        if self.text is None:
+            yield from self._rules_for_words()
+        else:
+            yield from self._rules_for_text(self.text)
+
+    def _rules_for_words(self) -> Iterator[tuple[str, str]]:
         if self.words == self.tags:
             yield "tags", f'"{self.tags}" is the column of the words too'
+        if self.spans != _default("spans"):
+            yield "spans", 'spans are of a text; name its column too, as text = "text"'
+        if self.labels is not None and len(self.labels) < 2:  # noqa: PLR2004 - with one class there is nothing to decide
+            yield "labels", "expected at least two labels"
+        if self.span_scheme is not None:
+            for label in self.labels or ():
+                try:
+                    Tag.parse(label, self.span_scheme)
+                except ValueError as error:
+                    yield "labels", str(error)
+
+    def _rules_for_text(self, text: str) -> Iterator[tuple[str, str]]:
+        for field in ("words", "tags"):
+            if getattr(self, field) != _default(field):
+                yield field, "a record has words and tags, or a text and spans; leave this out, or text"
+        if self.spans == text:
+            yield "spans", f'"{text}" is the column of the text too'
+        if self.scheme == "plain":
+            yield "scheme", "spans need IOB2 or IOBES, or two that touch would be one"
 
     def columns(self, *, targets: bool) -> tuple[str, ...]:
         """The columns that a record must have."""
-        return (self.words, self.tags) if targets else (self.words,)
+        if self.text is None:
+            return (self.words, self.tags) if targets else (self.words,)
+        return (self.text, self.spans) if targets else (self.text,)
 
     def texts(self, record: Record) -> Iterator[str]:
-        """The words of a record as one text."""
-        yield " ".join(words_of(record, self.words))
+        """The text of a record, or its words as one."""
+        yield " ".join(words_of(record, self.words)) if self.text is None else text_of(record, self.text)
 
     def outputs(self, records: Iterable[Record], vocab_size: int) -> Outputs:  # noqa: ARG002 - not predicted
-        """The tags and how often each occurs in the training data, on words that are cut off too."""
-        labels = (
-            (label_of(tag, record, self.tags), record)
-            for record in records
-            for tag in list_of(record, self.tags, "tags")
-        )
-        return outputs_of(labels, self.tags, self.labels)
+        """The tags and how often each occurs in the training data, on words that are cut off too; of spans the tags
+        that they may need, which are not counted, since their words are not known yet.
+
+        :raises InputError: there are no spans, or fewer than two tags.
+        """
+        scheme = self.span_scheme
+        if self.text is None or scheme is None:
+            labels = ((tag, record) for record in records for tag in self._tags(record))
+            return attrs.evolve(outputs_of(labels, self.tags, self.labels), scheme=scheme)
+        found = set()
+        for record in records:
+            for span in labelled_spans(record, self.spans, text_of(record, self.text)):
+                if self.labels is not None and span.label not in self.labels:
+                    raise unknown_label(span.label, self.labels, record, self.spans)
+                found.add(span.label)
+        if not found:
+            raise InputError(f'task: column "{self.spans}" of the training data has no span; at least one is needed')
+        names = all_tags(self.labels or sorted_labels(found), scheme)
+        return Outputs(size=len(names), labels=names, scheme=scheme)
+
+    def _tags(self, record: Record) -> Iterator[str]:
+        """A record's tags.
+
+        :raises DataError: one is none of the scheme.
+        """
+        for value in list_of(record, self.tags, "tags"):
+            tag = label_of(value, record, self.tags)
+            if self.span_scheme is not None:
+                try:
+                    Tag.parse(tag, self.span_scheme)
+                except ValueError as error:
+                    raise DataError(record.file, record.line, f'column "{self.tags}": {error}') from None
+            yield tag
 
     def build(
         self,
@@ -84,108 +166,26 @@ class TokenClassification(Task):
         *,
         max_length: int,
         special_tokens: SpecialTokens,  # noqa: ARG002 - the tokenizer adds them
-    ) -> TokenClassificationPart:
+    ) -> WordsPart | SpansPart:
         """The part that encodes and answers."""
-        labels = Labels.of(outputs)
-        return TokenClassificationPart(self, truncating(tokenizer, max_length), labels, _fallback(outputs))
+        reader = Reader.of(tokenizer, max_length, self.long_text, self.stride, with_words=True)
+        labels, scheme = Labels.of(outputs), self.span_scheme
+        if self.text is None or scheme is None:
+            return WordsPart(reader, labels, scheme, self.words, self.tags, _fallback(outputs, scheme))
+        return SpansPart(reader, labels, scheme, self.text, self.spans)
 
 
-def _fallback(outputs: Outputs) -> str:
+def _default(field: str) -> str:
+    """What a column is called unless it is written."""
+    return str(attrs.fields_dict(TokenClassification)[field].default)
+
+
+def _fallback(outputs: Outputs, scheme: Scheme | None) -> str:
     """The tag of a word that the model didn't see."""
     names = outputs.labels or ()
     counts = outputs.counts or (0,) * len(names)
-    return "O" if "O" in names else names[counts.index(max(counts))]
-
-
-@attrs.define(eq=False)
-class TokenClassificationPart:
-    """The task with a tokenizer that truncates, and with the tags of its training data."""
-
-    task: TokenClassification
-    tokenizer: tokenizers.Tokenizer
-    labels: Labels
-    fallback: str
-    """The tag that is predicted for a word that the model doesn't see."""
-    words_cut: int = 0
-    """Words that ``max_length`` cut off since the last notes."""
-    words_empty: int = 0
-    """Words of which the tokenizer left nothing since the last notes."""
-
-    def samples(self, records: Iterable[Record], *, targets: bool = True) -> Iterator[Sample]:
-        """Encode records, one sample each, in order; targets stand at the first sub-word of each word that has one.
-
-        :param targets: False for records whose tags are missing or don't matter.
-        :raises DataError: a value is missing, of the wrong type, an unknown tag, or the lists are not equally long.
-        """
-        tagged = (self._words_and_targets(record, targets=targets) for record in records)
-        for chunk in chunks(tagged, lambda item: sum(map(len, item[0]))):
-            encodings = self._encoded([words for words, _ in chunk])
-            for encoding, (words, numbers) in zip(encodings, chunk, strict=True):
-                first = first_positions(encoding)
-                self._count_lost(encoding, first, len(words))
-                yield sample_of(encoding, list(first.values()), [numbers[word] for word in first])
-
-    def _words_and_targets(self, record: Record, *, targets: bool) -> tuple[list[str], list[int]]:
-        words, column = words_of(record, self.task.words), self.task.tags
-        if not targets:
-            return words, [IGNORED] * len(words)
-        tags = list_of(record, column, "tags")
-        if len(tags) != len(words):
-            message = f'column "{self.task.words}" holds {len(words)} words, but column "{column}" {len(tags)} tags'
-            raise DataError(record.file, record.line, message)
-        return words, [self.labels.number(tag, record, column) for tag in tags]
-
-    def _encoded(self, texts: list[list[str]]) -> list[Encoding]:
-        return self.tokenizer.encode_batch(texts, is_pretokenized=True)
-
-    def _count_lost(self, encoding: Encoding, first: dict[int, int], words: int) -> None:
-        cut = {word for piece in encoding.overflowing for word in first_positions(piece)} - first.keys()
-        self.words_cut += len(cut)
-        self.words_empty += words - len(first) - len(cut)
-
-    def notes(self) -> Sequence[str]:
-        """How many words have no target."""
-        cut, empty = self.words_cut, self.words_empty
-        self.words_cut = self.words_empty = 0
-        return [
-            *([f"{cut:,} words were cut off by max_length and have no target"] if cut else []),
-            *([f"{empty:,} words have no token and no target"] if empty else []),
-        ]
-
-    def predictions(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits ``[N, K]``."""
-        return logits
-
-    def answers(
-        self, records: Sequence[Record], logits: Sequence[torch.Tensor], *, scores: bool
-    ) -> list[dict[str, Any]]:
-        """``prediction`` and perhaps ``scores`` of each record, from its logits ``[N, K]`` of the N words it saw.
-
-        ``scores`` holds None for a word that it did not see.
-        """
-        texts = [words_of(record, self.task.words) for record in records]
-        return [
-            self._answer(len(words), dict(zip(first_positions(encoding), rows, strict=True)), scores=scores)
-            for words, encoding, rows in zip(texts, self._encoded(texts), logits, strict=True)
-        ]
-
-    def _answer(self, words: int, seen: dict[int, torch.Tensor], *, scores: bool) -> dict[str, Any]:
-        """The answer for so many words, some of which have logits ``[K]``."""
-        best = {word: self.labels.names[int(row.argmax())] for word, row in seen.items()}
-        answer: dict[str, Any] = {"prediction": [best.get(word, self.fallback) for word in range(words)]}
-        if scores:
-            probabilities = {word: self.labels.scores(row) for word, row in seen.items()}
-            answer["scores"] = [probabilities.get(word) for word in range(words)]
-        return answer
-
-
-def first_positions(encoding: Encoding) -> dict[int, int]:
-    """Where each word's first token stands, by the word's number; words without tokens are missing."""
-    first: dict[int, int] = {}
-    for position, word in enumerate(encoding.word_ids):
-        if word is not None:
-            first.setdefault(word, position)
-    return first
+    outside = str(OUTSIDE)
+    return outside if scheme is not None or outside in names else names[counts.index(max(counts))]
 
 
 @hookimpl

@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from rtx_core import SpecialTokens, Tokenizer, hookimpl
-from rtx_plugins.tokenizers.common import byte_level_bpe, with_words
+from rtx_plugins.tokenizers.common import byte_level_bpe, to_train_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +51,7 @@ class Bpe(Tokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        scratch.train_from_iterator(with_words(texts, "bpe"), trainer)
+        scratch.train_from_iterator(to_train_on(texts, "bpe"), trainer)
         return byte_level_bpe(
             scratch.model, special_tokens, add_prefix_space=self.add_prefix_space, normalizer=scratch.normalizer
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING
 
 import tokenizers
@@ -19,6 +20,9 @@ CONTINUATION = "##"
 """What a piece that continues a word begins with."""
 MAX_WORD_LENGTH = 100
 """Characters of the longest word that is cut into pieces; BERT takes a longer one as unknown."""
+
+_LONGEST_WORD = 1000
+_LONG_RUN = re.compile(rf"\S{{{_LONGEST_WORD}}}|\s{{{_LONGEST_WORD}}}")  # white space is a word too where it is kept
 
 
 def bert_wordpiece(
@@ -73,7 +77,7 @@ def registered(special_tokens: SpecialTokens) -> list[tokenizers.AddedToken]:
 
 
 def wrapping(tokenizer: tokenizers.Tokenizer, special_tokens: SpecialTokens) -> processors.PostProcessor:
-    """The architecture's template for this tokenizer; a byte-level one leaves the space before a word out of offsets."""
+    """The architecture's template; where the space belongs to the word after it (byte-level), offsets leave it out."""
     around = template(special_tokens, tokenizer.get_vocab())
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         return around
@@ -81,8 +85,11 @@ def wrapping(tokenizer: tokenizers.Tokenizer, special_tokens: SpecialTokens) -> 
     return processors.Sequence([processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True), around])
 
 
-def with_words(texts: Iterable[str], name: str) -> Iterator[str]:
-    """The texts, from the first that is not blank.
+def to_train_on(texts: Iterable[str], name: str) -> Iterator[str]:
+    """The texts, from the first that is not blank, with an end to each word: after 1,000 characters a text is cut.
+
+    The library's trainers take a word as a whole: for bytes time grows with the square of its length (25 s for 200,000
+    characters), and for pieces by likelihood a long one ends the process.
 
     :param name: the tokenizer's, for the error.
     :raises InputError: all are blank.
@@ -90,8 +97,15 @@ def with_words(texts: Iterable[str], name: str) -> Iterator[str]:
     texts = iter(texts)
     for text in texts:
         if text.strip():
-            return itertools.chain([text], texts)
+            return (part for each in itertools.chain([text], texts) for part in _with_short_words(each))
     raise InputError(f"tokenizer.{name}: the training text holds no words to train on")
+
+
+def _with_short_words(text: str) -> list[str]:
+    if len(text) <= _LONGEST_WORD:
+        return [text]
+    ends = [match.end() for match in _LONG_RUN.finditer(text)]
+    return [text[start:end] for start, end in itertools.pairwise([0, *ends, len(text)])]
 
 
 def template(special_tokens: SpecialTokens, vocabulary: Mapping[str, int]) -> processors.TemplateProcessing:

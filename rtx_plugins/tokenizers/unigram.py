@@ -1,22 +1,23 @@
 """SentencePiece's unigram model, trained on the training text as a stage of the run (Kudo 2018, arXiv:1804.10959).
 
-The vocabulary is *not* promised to be a pure function of the text. ``tokenizers``' trainer adds up expected counts in the
-order of a randomly seeded hash table, with one thread too: scores differ in their last digits from process to process,
-and where many pieces are equally good they can differ more. Scores are therefore rounded, which gives the same bytes for
-text of a natural language as a rule. A resumed run reads the tokenizer that the run has kept.
+``tokenizers``' trainer walks a randomly seeded hash table: the last digits of its scores, and which score a character
+gets that it lost on the way, differ from process to process, with one thread too. Both are put in order afterwards;
+then eight processes gave the same bytes for each of nine texts, some of them full of ties. That is measured, not
+proven: which pieces are dropped hangs on sums whose last digits vary, so two that are equally good to 14 digits could
+change places. A resumed run reads the tokenizer that it has kept.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import attrs
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from rtx_core import InputError, SpecialTokens, Tokenizer, hookimpl
-from rtx_plugins.tokenizers.common import registered, template, with_words
+from rtx_plugins.tokenizers.common import registered, template, to_train_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,11 +31,9 @@ _STEP = 1e-4  # between the scores of characters that the trainer adds at the en
 class Unigram(Tokenizer):
     """The likeliest pieces of a text; the space before a word is part of its first piece (written ``▁``).
 
-    Text is normalised by NFKC, runs of white space become one space. A character that the training text does not have is
-    unknown.
+    Text is normalised by NFKC, runs of white space become one space. A character that the training text does not have
+    is unknown.
     """
-
-    reproducible: ClassVar[bool] = False
 
     vocab_size: int = attrs.field(default=30_000, validator=attrs.validators.ge(_SMALLEST))
     """Most entries of the vocabulary, special tokens and all characters of the text included; a small text may give
@@ -52,7 +51,7 @@ class Unigram(Tokenizer):
         normalizer, pre_tokenizer = self._normalizer(), pre_tokenizers.Metaspace(prepend_scheme="always")
         scratch = tokenizers.Tokenizer(models.Unigram())
         scratch.normalizer, scratch.pre_tokenizer = normalizer, pre_tokenizer
-        self._train(scratch, with_words(texts, "unigram"), special_tokens)
+        self._train(scratch, to_train_on(texts, "unigram"), special_tokens)
         tokenizer = tokenizers.Tokenizer(_in_order(scratch, special_tokens))
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
@@ -80,11 +79,17 @@ class Unigram(Tokenizer):
         except Exception as error:  # the library raises nothing narrower
             if "not large enough" not in str(error):
                 raise
-            raise InputError(
-                f"tokenizer.unigram: vocab_size: {self.vocab_size} entries have no room for each of the text's "
-                f"{len(characters)} different characters beside the {len(special_tokens.names)} special tokens; "
-                "write a larger one, or take bpe, which needs no room for characters"
-            ) from error
+            raise self._too_small(len(characters), special_tokens) from error
+        # The library compares without the special tokens, and gives more entries than it was asked for.
+        if scratch.get_vocab_size() > self.vocab_size:
+            raise self._too_small(len(characters), special_tokens)
+
+    def _too_small(self, characters: int, special_tokens: SpecialTokens) -> InputError:
+        return InputError(
+            f"tokenizer.unigram: vocab_size: {self.vocab_size} entries have no room for each of the text's "
+            f"{characters} different characters beside the {len(special_tokens.names)} special tokens; "
+            "write a larger one, or take bpe, which needs no room for characters"
+        )
 
 
 def _watched(texts: Iterable[str], characters: set[str]) -> Iterator[str]:

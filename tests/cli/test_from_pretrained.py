@@ -141,7 +141,11 @@ def nothing(place):
 AT = "job.toml:9:19: architecture.from_pretrained: "
 MISTAKES = {
     "no config.json": (no_config, (), f"{AT}there is no weights/config.json"),
-    "no tokenizer": (no_tokenizer, (), f'{AT}no tokenizer in "weights": expected tokenizer.json or vocab.txt'),
+    "no tokenizer": (
+        no_tokenizer,
+        (),
+        f'{AT}no tokenizer in "weights": expected tokenizer.json, vocab.txt, or vocab.json with merges.txt',
+    ),
     "no weights": (no_weights, (), f"{AT}weights has no model.safetensors"),
     "pickled": (pickled, (), f"{AT}weights has only pytorch_model.bin, whose format can run code when it is read; "),
     "Git LFS": (pointer, (), f"{AT}weights has only Git LFS's pointer to model.safetensors; "),

@@ -92,9 +92,9 @@ def test_paths_below_the_working_directory_are_short(tmp_path, monkeypatch):
 )
 def test_the_plan_says_the_steps_once(length, text):
     """A duration in steps is not said to equal itself."""
-    training = SimpleNamespace(duration=Length.parse(length))
-    cutting = SimpleNamespace(batch_size=8, micro_batch_size=8, processes=1)
-    prepared = SimpleNamespace(horizon=SimpleNamespace(total=4, steps_per_epoch=2), cutting=cutting)
+    training = SimpleNamespace(duration=Length.parse(length), batch_size=8, batch_tokens=None, micro_batch_size=None)
+    cutting = SimpleNamespace(micro_batch_size=8, processes=1)
+    prepared = SimpleNamespace(horizon=SimpleNamespace(total=4, steps_per_epoch=2, streamed=False), cutting=cutting)
     assert plan_line(SimpleNamespace(training=training), prepared) == text
 
 

@@ -53,6 +53,17 @@ def test_steps_follow_from_records_and_batch(report):
     assert steps["checkpoints"] == 6  # after 7, 14, 21, 28, 35 and 40
 
 
+def test_steps_by_tokens_follow_from_the_tokens(report):
+    """50 records of 4 tokens are 200: at 30 a step 7 steps an epoch; a micro-batch still to be measured says so."""
+    steps = report(
+        *("task.max_length=4", "training.batch_size=unset", "training.batch_tokens=30"),
+        *("training.micro_batch_size=auto", "training.duration=600 tokens"),
+    )["steps"]
+    assert (steps["per_epoch"], steps["total"], steps["samples_per_epoch"]) == (7, 21, 50)
+    assert (steps["batch_size"], steps["batch_tokens"], steps["micro_batch_size"]) == (None, 30, "auto")
+    assert (steps["tokens"], steps["fill"]) == (600, None)
+
+
 def test_lengths_say_what_is_cut_off(report):
     """Each text is [CLS], 3 words and [SEP]; the numbers are further pieces. With 4 tokens kept, every text is cut."""
     data = report("task.max_length=4")["data"]

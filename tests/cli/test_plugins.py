@@ -9,7 +9,9 @@ import attrs
 import pytest
 
 from rtx_core import Callback, GroupRule, InputPath, Interval, Length, Optimizer, Source
+from rtx_plugins.commands.curve import curve, drawn
 from rtx_plugins.commands.describe import describe, in_words
+from rtx_plugins.schedulers.warmup_stable_decay import WarmupStableDecay
 
 
 def test_list_has_a_line_for_each_entry_point(rtx):
@@ -94,11 +96,57 @@ def test_show_takes_a_kind_and_a_package(rtx, mine):
     assert "nesterov" not in pinned
 
 
+def test_show_names_the_paper(rtx):
+    """The module's docstring stands above the class's; a program gets both."""
+    assert "Loshchilov & Hutter 2019, arXiv:1711.05101" in rtx("plugins", "show", "adamw").out
+    assert "arXiv:1708.07120" in rtx("plugins", "show", "one_cycle").out
+    assert "arXiv:1708.07120" in json.loads(rtx("plugins", "show", "one_cycle", "--json").out)["module_doc"]
+
+
+def test_show_draws_a_schedule(rtx):
+    """``scheduler.linear`` falls in 50 columns of two steps: 8, 6, …, 0 lines of blocks, from 1 down to 0."""
+    *_, heading, top, second, third, fourth, fifth, sixth, seventh, bottom, axis = rtx(
+        "plugins", "show", "scheduler.linear"
+    ).out.splitlines()
+    assert heading == "factor of the peak rate over 100 steps, with the defaults:"
+    assert (top[:3], bottom[:3]) == ("1 ┤", "0 ┤")
+    assert axis.split() == ["0", "50", "100"]
+    lines = [line[3:] for line in (top, second, third, fourth, fifth, sixth, seventh, bottom)]
+    # Column c shows 1 − 2c / 100, so line k from the bottom has a block where that is more than (k − 1) / 8.
+    shown = [sum(round(64 * (1 - 2 * c / 100)) > 8 * (k - 1) for c in range(50)) for k in range(8, 0, -1)]
+    assert [len(line) for line in lines] == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("step", "no curve: step_size must be written"), ("cyclic", "no curve: base_ratio must be written")],
+)
+def test_show_says_why_there_is_no_curve(rtx, name, reason):
+    """Where a setting has no default there is nothing to draw."""
+    assert rtx("plugins", "show", name).out.splitlines()[-1] == reason
+
+
+def test_a_scheduler_that_100_steps_are_too_short_for_has_no_curve():
+    """The reason is what a run would be told."""
+
+    @attrs.frozen(kw_only=True)
+    class Long(WarmupStableDecay):
+        decay: Length = attrs.field(factory=lambda: Length.parse("101 steps"))
+
+    (line,) = curve(Long)
+    assert line.startswith("no curve over 100 steps: scheduler.decay: 101 steps are 101 steps, but there are only 100")
+
+
+def test_a_drawing_is_as_high_as_the_greatest_of_a_columns_values():
+    """Six values in three columns of two lines: one half fills the lower one, five eighths a quarter of the upper."""
+    assert drawn([0.0, 0.0, 0.1, 0.5, 0.625, 1 / 16], width=3, height=2) == ["  ▂", " ██"]
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("adamv", 'did you mean "adamw"?'),
-        ("optimizer.adamv", 'did you mean "adamw"?'),
+        ("adamww", 'did you mean "adamw"?'),
+        ("optimizer.adamww", 'did you mean "adamw"?'),
         ("optimiser.adamw", 'no kind "optimiser"'),
         ("acme:optimizer.adamw", 'no optimizer.adamw in "acme"'),
         ("linear", "write head.linear or scheduler.linear"),

@@ -9,21 +9,32 @@ import math
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
+from typing import get_args
 
 import attrs
 import numpy as np
 import pytest
 import torch
 
-from rtx_core import Horizon, Length, Outputs, ParameterGroup
-from rtx_core.components import KINDS
+from rtx_core import Horizon, InputError, Length, Outputs, TextRole
+from rtx_core.components import KINDS, SpanRole, TargetKind
+from rtx_core.schedule import build_schedule, momentum
 from rtx_plugins.commands.describe import describe
+from rtx_plugins.schedulers.constant import Constant
+from rtx_plugins.schedulers.linear import Linear
+from rtx_plugins.schedulers.sequence import Part
+from rtx_plugins.tasks.span_rows import rows_of_text
 
 DISTRIBUTION = "rtx-transformers"
 
 EXAMPLES = {
     "lr": 0.05,
     "warmup": Length.parse("2 steps"),
+    "base_ratio": 0.25,
+    "milestones": (Length.parse("2 steps"), Length.parse("50%")),
+    "parts": (Part(scheduler=Constant(), length=Length.parse("50%")), Part(scheduler=Linear())),
+    "step_size": Length.parse("25%"),
 }
 """A value for each required field of the kinds that are built here."""
 
@@ -126,72 +137,76 @@ for module in sys.argv[1:]:
 # --- schedulers -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("total", [1, 7, 100])
+ENDS = {
+    "constant": 1.0,
+    "cosine": 0.0,
+    "cyclic": 0.625,  # three quarters of a cycle: half-way between the base, .25, and the peak
+    "inverse_sqrt": math.sqrt(10_000 / 15_000),
+    "linear": 0.0,
+    "multi_step": 0.1**2,
+    "one_cycle": 1 / 25 / 1e4,
+    "polynomial": 0.0,
+    "sequence": 0.0,
+    "step": 0.1**4,
+    "warmup": 1.0,
+    "warmup_stable_decay": 0.0,
+}
+"""The last factor of each scheduler as docs/schedulers.md has it, with examples and defaults over 5,000 steps."""
+
+SHORTEST = {"cyclic": 4000, "multi_step": 2, "one_cycle": 4, "sequence": 2, "warmup": 2}
+"""Steps that a scheduler needs with examples and defaults, where it is more than one."""
+
+
+def schedule_over(point, total):
+    """The schedule over so many steps, warm-up in front where the example has one."""
+    lengths = {"steps_per_epoch": 7, "samples_per_epoch": 70, "tokens_per_epoch": 700}
+    return build_schedule(settings(point), Horizon(total=total, run_total=total, **lengths))
+
+
+@pytest.mark.parametrize("total", [1, 2, 7, 100, 5000])
 @pytest.mark.parametrize("point", of_kind("scheduler"))
 def test_a_schedule_stays_within_bounds_and_holds_at_its_end(point, total):
-    """Every factor is a finite number in [0, 1], the first is the peak, and none changes past the end."""
-    steps = Horizon(total=total, run_total=total, steps_per_epoch=7, samples_per_epoch=70, tokens_per_epoch=700)
-    schedule = settings(point).build(steps)
+    """Every factor is a finite number in [0, 1] and none changes past the end; too few steps are refused by number."""
+    if total < SHORTEST.get(point.removeprefix("scheduler."), 1):
+        with pytest.raises(InputError, match=rf"\b{total}\b"):
+            schedule_over(point, total)
+        return
+    schedule = schedule_over(point, total)
     factors = [schedule.factor(i) for i in range(3 * total)]
     assert all(math.isfinite(factor) and 0.0 <= factor <= 1.0 for factor in factors)
-    assert factors[0] == 1.0
     assert set(factors[total:]) == {schedule.factor(total)}
     assert schedule.factor(1000 * total) == schedule.factor(total)
+    momenta = {momentum(schedule, i) for i in range(3 * total)}
+    assert momenta == {None} or all(0.0 <= value < 1.0 for value in momenta)
+    assert {momentum(schedule, i) for i in range(total, 3 * total)} == {momentum(schedule, 1000 * total)}
 
 
-# --- optimizers -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("point", of_kind("scheduler"))
+def test_a_schedule_reaches_its_peak_and_its_end(point):
+    """Over 5,000 steps the greatest factor is 1, and the last is the one that the documentation gives."""
+    schedule = schedule_over(point, 5000)
+    assert max(schedule.factor(i) for i in range(5000)) == pytest.approx(1.0, abs=1e-6)
+    assert schedule.factor(5000) == pytest.approx(ENDS[point.removeprefix("scheduler.")], rel=1e-12, abs=1e-15)
 
 
-def quadratic(point, weights):
-    """An optimizer over a matrix and a bias, and a function that makes one update towards the least squares."""
-    optimizer = settings(point).build(
-        [
-            ParameterGroup(parameters={"w": weights[0]}, lr=0.05, weight_decay=0.0, layer=None, role="matrix"),
-            ParameterGroup(parameters={"b": weights[1]}, lr=0.05, weight_decay=0.0, layer=None, role="bias"),
-        ]
-    )
-    generator = torch.Generator().manual_seed(1)
-    inputs, outputs = torch.randn(32, 4, generator=generator), torch.randn(32, 3, generator=generator)
-    best = torch.linalg.lstsq(torch.cat([inputs, torch.ones(32, 1)], 1), outputs)
-    floor = (torch.cat([inputs, torch.ones(32, 1)], 1) @ best.solution - outputs).square().mean().item()
-
-    def update():
-        loss = (inputs @ weights[0] + weights[1] - outputs).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.item() - floor
-
-    return optimizer, update
+@pytest.mark.parametrize("point", of_kind("scheduler"))
+def test_a_schedule_has_its_formula_in_the_documentation(point):
+    """``docs/schedulers.md`` has a line for each in its table, with four cells."""
+    page = (Path(__file__).parents[2] / "docs" / "schedulers.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| `{point.removeprefix('scheduler.')}` |")]
+    assert line.count(" |") == 4
 
 
-def start():
-    generator = torch.Generator().manual_seed(0)
-    return [torch.nn.Parameter(torch.randn(4, 3, generator=generator)), torch.nn.Parameter(torch.zeros(3))]
-
-
-@pytest.mark.parametrize("point", of_kind("optimizer"))
-def test_an_optimizer_trains_a_small_problem(point):
-    """Within 300 updates the excess over the least squares falls to a hundredth."""
-    _, update = quadratic(point, start())
-    excess = [update() for _ in range(300)]
-    assert excess[-1] < 0.01 * excess[0]
-
-
-@pytest.mark.parametrize("point", of_kind("optimizer"))
-def test_an_optimizer_is_restored_exactly(point):
-    """From its state_dict another goes on with the same bits."""
-    weights = start()
-    optimizer, update = quadratic(point, weights)
-    for _ in range(5):
-        update()
-    resumed = [torch.nn.Parameter(weight.detach().clone()) for weight in weights]
-    other, resumed_update = quadratic(point, resumed)
-    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for _ in range(5):
-        update()
-        resumed_update()
-    assert all(torch.equal(one, two) for one, two in zip(weights, resumed, strict=True))
+@pytest.mark.parametrize("point", of_kind("scheduler"))
+def test_a_schedule_is_a_pure_function(point):
+    """Asked in another order, and again, it gives the same; so a run can go on from any update."""
+    order = np.random.default_rng(0).permutation(5000).tolist()
+    schedule = schedule_over(point, 5000)
+    straight = [(schedule.factor(i), momentum(schedule, i)) for i in range(5000)]
+    other = schedule_over(point, 5000)
+    shuffled = {i: (other.factor(i), momentum(other, i)) for i in order}
+    assert [shuffled[i] for i in range(5000)] == straight
+    assert [(schedule.factor(i), momentum(schedule, i)) for i in order] == [straight[i] for i in order]
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------
@@ -201,14 +216,33 @@ CLASSES = torch.tensor([0, 3, -100, 1, 1, -100, 2])
 
 
 def targets_of(point, classes):
-    """Targets of the first kind that a loss or metric takes, made of classes; an ignored one is NaN among numbers."""
+    """Targets of the first kind that a loss or metric takes, made of classes; an ignored one is NaN among numbers.
+
+    Of embeddings every two rows are a pair; an ignored one belongs to nobody. Of spans every row is a sequence of one
+    token for a loss, and every two rows a text and what answers it for a metric.
+    """
     kind, *_ = component(point).target_kinds
     if kind == "class":
         return classes
+    rows = torch.arange(len(classes))
+    if kind == "embedding":
+        roles = (rows % 2).masked_fill(classes == -100, TextRole.NEGATIVE)
+        return torch.stack([roles, rows, torch.zeros_like(rows)], dim=1)
+    if kind == "span":
+        marks = torch.ones_like(rows).masked_fill(classes < 0, -1)
+        if point.startswith("loss."):
+            return torch.stack([rows * 0, marks, marks, rows * 0, rows * 0 + 1], dim=1)
+        answers = torch.tensor([SpanRole.REFERENCE, 0, 0, 0, 1])
+        return torch.from_numpy(rows_of_text("bc")).where((rows % 2 == 0).unsqueeze(1), answers)
     values = torch.nn.functional.one_hot(classes.clamp_min(0), 4).float()
     if kind == "values":
         values = values * 3.5 - torch.arange(len(classes)).unsqueeze(1) / 7.0
     return values.masked_fill((classes < 0).unsqueeze(1), torch.nan)
+
+
+def outputs_of(point):
+    """Four outputs, of spans the two that they have."""
+    return Outputs(size=2 if component(point).target_kinds == ("span",) else 4)
 
 
 @pytest.mark.parametrize("point", of_kind("loss") + of_kind("metric") + of_kind("task"))
@@ -217,7 +251,7 @@ def test_what_targets_it_takes_is_said(point):
     cls = component(point)
     kinds = (cls.target_kind,) if point.startswith("task.") else cls.target_kinds
     assert kinds
-    assert set(kinds) <= {"class", "labels", "values"}
+    assert set(kinds) <= set(get_args(TargetKind))
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------
@@ -227,9 +261,10 @@ def test_what_targets_it_takes_is_said(point):
 @pytest.mark.parametrize("point", [point for point in of_kind("loss") if not component(point).whole_step])
 def test_a_loss_does_not_mind_the_cut(point, sizes):
     """Weights, sums and gradients of the pieces add to those of the whole, ignored targets included."""
-    part = settings(point).build(Outputs(size=4))
+    outputs = outputs_of(point)
+    part = settings(point).build(outputs)
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(7, 4, generator=generator, dtype=torch.float64)
+    logits = torch.randn(7, outputs.size, generator=generator, dtype=torch.float64)
     targets = targets_of(point, CLASSES)
     whole, cut = (logits.clone().requires_grad_() for _ in range(2))
     expected = part.of_logits(whole, targets)
@@ -245,10 +280,11 @@ def test_a_loss_does_not_mind_the_cut(point, sizes):
 @pytest.mark.parametrize("point", of_kind("loss"))
 def test_a_loss_of_nothing_is_nothing(point):
     """Where every target is ignored the weight is 0 and the sum is a finite 0."""
-    part = settings(point).build(Outputs(size=4))
+    outputs = outputs_of(point)
+    part = settings(point).build(outputs)
     targets = targets_of(point, torch.full((3,), -100))
     assert part.weight(targets) == 0.0
-    assert part.of_logits(torch.randn(3, 4), targets).item() == 0.0
+    assert part.of_logits(torch.randn(3, outputs.size), targets).item() == 0.0
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
@@ -260,13 +296,14 @@ def test_a_metric_adds_up(point):
     metric = settings(point)
     generator = torch.Generator().manual_seed(0)
     targets = targets_of(point, torch.randint(-1, 4, (40,), generator=generator))
-    rows = torch.randn(40, 4, generator=generator), targets, torch.ones(40)
-    whole, first, second = (metric.build(Outputs(size=4, labels=("a", "b", "c", "d"))) for _ in range(3))
-    whole.update(*rows)
-    first.update(*rows)
+    rows = torch.randn(40, 4, generator=generator), targets, torch.ones(40), torch.arange(40) // 2
+    outputs = Outputs(size=4, labels=("B-a", "I-a", "B-b", "O"), scheme="IOB2")
+    whole, first, second = (metric.build(outputs) for _ in range(3))
+    whole.update_by_sample(*rows)
+    first.update_by_sample(*rows)
     first.reset()
-    for number, batch in enumerate(zip(*(tensor.split(7) for tensor in rows), strict=True)):
-        (first, second)[number % 2].update(*batch)
+    for number, batch in enumerate(zip(*(tensor.split(6) for tensor in rows), strict=True)):
+        (first, second)[number % 2].update_by_sample(*batch)
     first.add(**second.sums)
     for name, tensors in second.rows.items():
         first.collect(**{name: torch.cat(tensors)})

@@ -44,14 +44,14 @@ def bert():
 def build(bert):
     """A function that builds our model of a task, in evaluation mode, from a seed; the fields are the BERT's."""
 
-    def make(task, *, head=None, seed=0, **fields):
+    def make(task, *, head=None, seed=0, outputs=CLASSES, **fields):
         architecture = bert(**fields)
         rows = architecture.vocab_size
         model = make_model(
             architecture,
             head or architecture.native_head(task),
             task=task,
-            outputs=rows if task == "masked_lm" else CLASSES,
+            outputs=rows if task in ("masked_lm", "causal_lm") else outputs,
             vocab_size=rows,
             seed=seed,
         )

@@ -183,7 +183,6 @@ def test_defaults_are_transformers():
     ("key", "value"),
     [
         ("model_type", "roberta"),
-        ("is_decoder", True),
         ("add_cross_attention", True),
         ("position_embedding_type", "relative_key"),
     ],

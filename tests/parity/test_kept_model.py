@@ -120,6 +120,21 @@ def counted(rows):
     return [{**row, "words": 1000 + 50 * len(row["text"].split()), "characters": len(row["text"])} for row in rows]
 
 
+def asked(rows):
+    """Each definition with a question that its third word answers, or, every fifth, with one that nothing answers."""
+    split = [row["text"].split(" ") for row in rows]
+    starts = [len(" ".join(words[:2])) + (len(words) > 2) for words in split]
+    third = [" ".join(words[2:3]) for words in split]
+    return [
+        {
+            "question": f"what is third {row['label']}",
+            "context": row["text"],
+            "answers": [] if number % 5 == 0 or not word else [{"text": word, "start": start}],
+        }
+        for number, (row, word, start) in enumerate(zip(rows, third, starts, strict=True))
+    ]
+
+
 @pytest.fixture(scope="module")
 def keep(tmp_path_factory):
     """A function that trains a task on 300 rows of the nouns for a few steps, and opens what is kept twice."""
@@ -183,7 +198,7 @@ def test_a_classifiers_labels_have_names_in_transformers(classifier):
 
 
 def test_predict_answers_as_transformers_does(classifier, tmp_path):
-    """A CSV comes back with its columns and order as they were, and with transformers' label for each row."""
+    """A CSV comes back with its columns and order as they were, with transformers' label for each row, and no error."""
     written = [{"id": f"{i:03}", "text": row["text"], "note": "NA"} for i, row in enumerate(classifier.rows)][::-1]
     with (tmp_path / "in.csv").open("w", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, ["id", "text", "note"])
@@ -194,7 +209,7 @@ def test_predict_answers_as_transformers_does(classifier, tmp_path):
     )
     best = classifier.their_logits(classifier.encoded([row["text"] for row in written])).argmax(-1)
     expected = [
-        {**row, "prediction": classifier.theirs.config.id2label[int(number)]}
+        {**row, "prediction": classifier.theirs.config.id2label[int(number)], "error": ""}
         for row, number in zip(written, best, strict=True)
     ]
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as stream:
@@ -303,6 +318,51 @@ def test_a_language_models_logits_are_transformers(keep):
     with safe_open(kept.folder / "model" / "model.safetensors", "pt") as file:
         by_token = [name for name in file.keys() if file.get_slice(name).get_shape()[0] == len(kept.tokenizer)]  # noqa: SIM118 - no dict
     assert sorted(by_token) == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
+
+
+def test_a_decoders_logits_are_transformers(keep):
+    """At every token of 200 definitions; AutoModelForCausalLM finds the class."""
+    kept = keep(
+        'type = "causal_lm"', transformers.AutoModelForCausalLM, lambda rows: rows, "architecture.is_decoder=true"
+    )
+    samples = [next(kept.ours.task.samples([record])) for record in kept.records]
+    prepared = [kept.ours.task.prepare(sample, 0) for sample in samples]
+    batch = Batch.of(prepared, range(len(prepared)))
+    ids, mask = batch.padded()
+    logits = kept.their_logits({"input_ids": ids, "attention_mask": mask.long()})
+    with torch.inference_mode():
+        ours = kept.ours.model(batch)
+    assert kept.warnings == []
+    assert type(kept.theirs) is transformers.BertLMHeadModel
+    torch.testing.assert_close(ours, logits[mask][batch.target_positions], rtol=0, atol=TOLERANCE)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_answerers_logits_are_transformers(keep):
+    """On 200 definitions, some of them in several windows: the same windows, the same logits at every token."""
+    task = 'type = "question_answering"\nmax_question_length = 10\nstride = 4'
+    kept = keep(task, transformers.AutoModelForQuestionAnswering, asked, *WIDER)
+    options = {"truncation": "only_second", "max_length": 24, "stride": 4, "return_overflowing_tokens": True}
+    columns = [[row[name] for row in kept.rows] for name in ("question", "context")]
+    encoded = kept.tokenizer(*columns, padding=True, return_tensors="pt", **options)
+    owners = encoded.pop("overflow_to_sample_mapping")
+    with torch.no_grad():
+        output = kept.theirs(**encoded)
+    mask = encoded["attention_mask"].bool()
+    expected = torch.stack([output.start_logits[mask], output.end_logits[mask]], dim=1)
+    ours = kept.ours.logits(kept.records)
+    assert kept.warnings == []
+    answered = sum(bool(row["answers"]) for row in asked(definitions("train", 300)))
+    assert kept.ours.outputs.counts == (answered, 300 - answered)
+    assert len(owners) > len(kept.rows)
+    assert [len(rows) for rows in ours] == torch.bincount(owners, weights=mask.sum(1)).tolist()
+    torch.testing.assert_close(torch.cat(ours), expected, rtol=0, atol=TOLERANCE)
+    assert expected.std() > 100 * TOLERANCE
+    for row, answer in zip(kept.rows, kept.ours.answers(kept.records), strict=True):
+        start, end = answer["start"] or 0, answer["end"] or 0
+        assert row["context"][start:end] == (answer["answer"] or "")
 
 
 def masked_at(sample, positions, mask):

@@ -23,7 +23,10 @@ from rtx_core.prepare import prepare
 from rtx_core.registry import Registry
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = ROOT / "docs" / "examples"
+"""Packages whose samples need them installed: ``tests/third_party/`` does that."""
+DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if EXAMPLES not in page.parents]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 BASE = """\
@@ -181,9 +184,10 @@ def make_files(tables, folder):
 
 
 def named_files(value):
-    """Every entry of a ``files`` list in ``[data]``, at any depth."""
+    """Every entry of a ``files`` list in ``[data]``, and the three of a retrieval's, at any depth."""
     if isinstance(value, dict):
         yield from value.get("files", ())
+        yield from (value[name] for name in ("queries", "corpus", "relevant") if name in value)
         value = list(value.values())
     for inner in value if isinstance(value, list) else ():
         yield from named_files(inner)
@@ -252,8 +256,8 @@ def test_the_way_from_a_table_to_answers_works(rtx, tmp_path):
         shorter = ("--set", "training.duration=10 steps", "--quiet") if command[0] == "run" else ()
         assert rtx(*command, *shorter)[0] == 0, command
     answers = (tmp_path / "answers.csv").read_text().splitlines()
-    assert answers[0] == "text,prediction"
-    assert [line.rpartition(",")[0] for line in answers[1:]] == ["a red thing", "a blue one"]
+    assert answers[0] == "text,prediction,error"
+    assert [line.split(",")[0] for line in answers[1:]] == ["a red thing", "a blue one"]
 
 
 def test_the_metric_in_the_readme_measures(rtx, tmp_path):

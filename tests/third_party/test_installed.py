@@ -5,13 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
-import attrs
 import pytest
 import torch
 from sklearn.metrics import top_k_accuracy_score
@@ -91,15 +87,6 @@ patience = 2
 LABELS = {"red": "warm", "blue": "cold", "grey": "none", "green": "both"}
 
 
-@attrs.frozen
-class Done:
-    """How a command ended."""
-
-    status: int
-    out: str
-    err: str
-
-
 def write_jobs(folder):
     """Three pipelines on the same 100 rows, of which 20 are evaluated; the first word tells the label."""
     for name, text in {"plain": PLAIN, "outside": OUTSIDE, "top2": TOP_TWO}.items():
@@ -122,50 +109,11 @@ def steps(folder):
 
 # --- a package --------------------------------------------------------------------------------------------------------
 
-SEVERAL_COMMANDS = """
-import contextlib, io, json, sys
-from rtx_core.cli import main
-answers = []
-for arguments in json.load(sys.stdin):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(arguments)
-    answers.append([status, out.getvalue(), err.getvalue()])
-print(json.dumps(answers))
-"""
-
-
-def in_one_process(commands, *, folder, path=None):
-    """The outcome of each command, by name; all in one fresh process, since each would import torch anew."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    if path is not None:
-        environment["PYTHONPATH"] = str(path)
-    done = subprocess.run(
-        [sys.executable, "-c", SEVERAL_COMMANDS],
-        input=json.dumps(list(commands.values())),
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return {name: Done(*answer) for name, answer in zip(commands, json.loads(done.stdout), strict=True)}
-
 
 @pytest.fixture(scope="session")
-def acme(tmp_path_factory):
+def acme(pip_install):
     """The folder that pip installed acme-rtx into, and nothing else."""
-    source = tmp_path_factory.mktemp("source") / "acme-rtx"
-    shutil.copytree(HERE / "acme-rtx", source)  # setuptools leaves files beside what it builds
-    target = tmp_path_factory.mktemp("site")
-    offline = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check", "--quiet"]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", *offline, "--target", str(target), str(source)],
-        check=True,
-        capture_output=True,
-    )
-    return target
+    return pip_install(HERE / "acme-rtx")
 
 
 @pytest.fixture(scope="session")
@@ -177,7 +125,7 @@ def jobs(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def installed(acme, jobs):
+def installed(acme, jobs, in_one_process):
     """Commands with acme-rtx installed; runs are in ``with`` and ``outside``."""
     commands = {
         "check": ["check", "plain.toml"],
@@ -191,7 +139,7 @@ def installed(acme, jobs):
 
 
 @pytest.fixture(scope="session")
-def removed(installed, jobs):
+def removed(installed, jobs, in_one_process):
     """Commands after acme-rtx was removed; the run is in ``without``."""
     assert installed
     commands = {
@@ -330,7 +278,8 @@ def rtx(capfd, tmp_path, monkeypatch):
     def call(*arguments):
         capfd.readouterr()
         status = main([str(argument) for argument in arguments])
-        return Done(status, *capfd.readouterr())
+        out, err = capfd.readouterr()
+        return SimpleNamespace(status=status, out=out, err=err)
 
     return call
 

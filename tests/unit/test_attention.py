@@ -1,5 +1,7 @@
 """Attention over packed sequences against the plain formula, sequence by sequence, in float64."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -36,21 +38,24 @@ def inputs(tokens, heads=2, size=4, dtype=torch.float64):
     return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for _ in range(3)]
 
 
-def formula(query, key, value, lengths, scale=None):
-    """softmax(Q Kᵀ · scale) V of each sequence and head on its own."""
+def formula(query, key, value, lengths, scale=None, *, causal=False):
+    """softmax(Q Kᵀ · scale) V of each sequence and head on its own; causal: −∞ where a key is after its query."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     outputs = []
     for q, k, v in zip(*(tensor.split(list(lengths)) for tensor in (query, key, value)), strict=True):
-        weights = torch.softmax(torch.einsum("qhd,khd->hqk", q, k) * scale, dim=-1)
+        scores = torch.einsum("qhd,khd->hqk", q, k) * scale
+        if causal:
+            scores = scores.masked_fill(torch.ones(len(q), len(q), dtype=torch.bool).triu(1), -torch.inf)
+        weights = torch.softmax(scores, dim=-1)
         outputs.append(torch.einsum("hqk,khd->qhd", weights, v))
     return torch.cat(outputs)
 
 
-def assert_equals_formula(attend, lengths, scale=None):
+def assert_equals_formula(attend, lengths, scale=None, *, causal=False):
     """Output and gradients of all three inputs agree within rounding of float64."""
     tensors = inputs(sum(lengths))
-    output = attend(*tensors, packed(lengths), scale)
-    expected = formula(*tensors, lengths, scale)
+    output = attend(*tensors, packed(lengths), scale, causal=causal)
+    expected = formula(*tensors, lengths, scale, causal=causal)
     direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-13)
     gradients, expected_gradients = (torch.autograd.grad(tensor, tensors, direction) for tensor in (output, expected))
@@ -58,26 +63,27 @@ def assert_equals_formula(attend, lengths, scale=None):
         torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
 
 
-def attend(query, key, value, batch, scale=None):
-    return packed_attention(query, key, value, batch, scale=scale)
+def attend(query, key, value, batch, scale=None, *, causal=False):
+    return packed_attention(query, key, value, batch, scale=scale, causal=causal)
 
 
-def attend_nested(query, key, value, batch, scale=None):
-    return attention._nested((query, key, value), batch, dropout_p=0.0, scale=scale)
+def attend_nested(query, key, value, batch, scale=None, *, causal=False):
+    return attention._nested((query, key, value), batch, causal=causal, dropout_p=0.0, scale=scale)
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_the_cpu_path_is_the_formula(lengths, scale):
+def test_the_cpu_path_is_the_formula(lengths, scale, causal):
     """Grouping, padding and reordering change neither the output nor a gradient."""
-    assert_equals_formula(attend, lengths, scale)
+    assert_equals_formula(attend, lengths, scale, causal=causal)
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any))
-def test_the_cpu_path_is_the_formula_for_any_lengths(lengths):
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any), st.booleans())
+def test_the_cpu_path_is_the_formula_for_any_lengths(lengths, causal):
     """The same for arbitrary lengths in arbitrary order."""
-    assert_equals_formula(attend, lengths)
+    assert_equals_formula(attend, lengths, causal=causal)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")  # only torch's CPU form of it warns
@@ -88,33 +94,74 @@ def test_the_nested_path_is_the_formula(lengths, scale):
     assert_equals_formula(attend_nested, lengths, scale)
 
 
-def test_the_varlen_kernel_is_told_where_sequences_end(monkeypatch):
-    """It gets cumulative lengths and the longest; a scale that isn't the kernel's own D ** -0.5 goes into the query."""
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_nested_path_is_told_what_is_hidden(monkeypatch, causal):
+    """Torch's CPU form has no causal mask, so here the formula takes its place, with the nested input's lengths."""
 
-    def kernel(query, key, value, *limits):
-        bounds_q, bounds_k, longest_q, longest_k = limits
-        assert bounds_q.dtype == torch.int32
-        assert torch.equal(bounds_q, bounds_k)
-        assert longest_q == longest_k == 31
-        return formula(query, key, value, bounds_q.diff().tolist())
+    def nested_formula(query, key, value, *, is_causal, dropout_p, scale):
+        rows = [tensor.transpose(1, 2) for tensor in (query, key, value)]
+        offsets = rows[0].offsets()
+        output = formula(*(row.values() for row in rows), offsets.diff().tolist(), scale, causal=is_causal)
+        return torch.nested.nested_tensor_from_jagged(output, offsets).transpose(1, 2)
 
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", nested_formula)
+    assert_equals_formula(attend_nested, LENGTHS["any order"], causal=causal)
+
+
+def computed(query, key, value, limits, *, causal):
+    """What a kernel gives that was told these limits."""
+    bounds_q, bounds_k, longest_q, longest_k = limits
+    assert bounds_q.dtype == torch.int32
+    assert torch.equal(bounds_q, bounds_k)
+    assert longest_q == longest_k == 31
+    return formula(query, key, value, bounds_q.diff().tolist(), causal=causal)
+
+
+def windowed_kernel(query, key, value, *limits, window_size=(-1, -1)):
+    """As torch's since 2.11: −1 is no limit, and (−1, 0) none to the left and nothing to the right."""
+    assert window_size in ((-1, -1), (-1, 0))
+    return computed(query, key, value, limits, causal=window_size == (-1, 0))
+
+
+def first_kernel(query, key, value, *limits, is_causal=False):
+    """As torch's first one."""
+    return computed(query, key, value, limits, causal=is_causal)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("kernel", [windowed_kernel, first_kernel])
+def test_the_varlen_kernel_is_told_where_sequences_end(monkeypatch, kernel, scale, causal):
+    """It gets cumulative lengths and the longest, in its own words what is hidden; a scale that isn't its D ** -0.5
+    goes into the query.
+    """
     monkeypatch.setattr(attention, "_varlen_kernel", lambda: kernel)
 
-    def attend_varlen(query, key, value, batch, scale):
-        return attention._varlen((query, key, value), batch, scale=scale)
+    def attend_varlen(query, key, value, batch, scale, *, causal):
+        return attention._varlen((query, key, value), batch, causal=causal, scale=scale)
 
-    assert_equals_formula(attend_varlen, LENGTHS["any order"], 0.3)
-    assert_equals_formula(attend_varlen, LENGTHS["any order"])
+    assert_equals_formula(attend_varlen, LENGTHS["any order"], scale, causal=causal)
+
+
+def test_torchs_varlen_kernel_can_hide_what_comes_after():
+    """The argument that a causal call passes is one that the installed torch's kernel has."""
+    kernel = attention._varlen_kernel()
+    if kernel is None:
+        pytest.skip("this torch has no varlen_attn")
+    assert attention._varlen_window(causal=False) == {}
+    assert attention._varlen_window(causal=True).keys() <= inspect.signature(kernel).parameters.keys()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_cuda_is_the_formula(dtype):
+def test_cuda_is_the_formula(dtype, causal):
     """On a GPU both kernels agree with the formula within their precision."""
     lengths = LENGTHS["any order"]
     tensors = [tensor.detach().to("cuda", dtype) for tensor in inputs(sum(lengths), heads=2, size=32)]
-    output = packed_attention(*tensors, packed(lengths).to(torch.device("cuda")))
-    expected = formula(*(tensor.double() for tensor in tensors), lengths)
+    output = packed_attention(*tensors, packed(lengths).to(torch.device("cuda")), causal=causal)
+    expected = formula(*(tensor.double().cpu() for tensor in tensors), lengths, causal=causal).cuda()
     torch.testing.assert_close(output.double(), expected, rtol=0, atol=1e-5 if dtype == torch.float32 else 2e-2)
 
 
@@ -132,6 +179,19 @@ def test_no_sequence_reaches_another():
     output = attend(*tensors, packed(lengths))
     assert torch.isfinite(output[:8]).all()
     assert torch.isfinite(output[17:]).all()
+
+
+def test_nothing_reaches_back():
+    """With a causal mask the gradient of a token's output with respect to every later token is exactly 0."""
+    for lengths in ([9, 9, 9], [8, 9, 9, 10]):
+        tensors = inputs(sum(lengths))
+        output = attend(*tensors, packed(lengths), causal=True)
+        start = lengths[0]
+        for gradient in torch.autograd.grad(output[start : start + 4].sum(), tensors):
+            assert (gradient[start + 4 :] == 0).all()
+            assert (gradient[:start] == 0).all()
+        (gradient,) = torch.autograd.grad(attend(*tensors, packed(lengths), causal=True)[start + 3].sum(), tensors[2])
+        assert (gradient[start : start + 4] != 0).all()
 
 
 def test_dropout_keeps_the_mean_and_follows_the_seed():

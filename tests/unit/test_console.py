@@ -64,3 +64,41 @@ def test_without_stderr_a_console_is_quiet(tmp_path, monkeypatch):
         console.say("one")
         assert not console.terminal
     assert (tmp_path / "log.txt").read_text() == "one\n"
+
+
+class Terminal(io.StringIO):
+    """A stream that a person watches."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(1000.0, ""), (-1.0, "encoding …\n")])
+def test_something_long_is_one_line_in_a_pipe(seconds, said, monkeypatch):
+    """Once it takes long, and nothing where it doesn't."""
+    monkeypatch.setattr("rtx_core.console._LONG_SECONDS", seconds)
+    stream = io.StringIO()
+    with Console(stream) as console, console.progress("encoding") as advance:
+        for _ in range(3):
+            advance(1000)
+    assert stream.getvalue() == said
+
+
+def test_something_long_grows_on_a_terminal(monkeypatch):
+    """What it has come to is drawn, and gone at the end."""
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with Console(stream) as console, console.progress("encoding: records") as advance:
+        advance(1200)
+        advance(34)
+    drawn = stream.getvalue()
+    assert "encoding: records 1,234" in drawn
+    assert drawn.endswith("\x1b[2K")  # the line is cleared
+
+
+def test_a_quiet_console_draws_nothing():
+    """On a terminal either."""
+    stream = Terminal()
+    with Console(stream, quiet=True) as console, console.progress("encoding") as advance:
+        advance(5)
+    assert stream.getvalue() == ""

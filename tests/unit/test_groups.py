@@ -1,5 +1,6 @@
 """Which parameter is decayed, once each (case 13)."""
 
+import attrs
 import pytest
 import torch
 
@@ -49,18 +50,55 @@ def test_the_optimizer_holds_each_distinct_tensor_once(model):
     assert len(held) == len({id(parameter) for parameter in held}) == len(list(model.parameters()))
 
 
-def test_a_pattern_that_matches_nothing_names_a_near_one(model):
-    """A rule without effect is a mistake."""
-    optimizer = AdamW(lr=0.1, groups=(GroupRule(match=("*.LayerNrm.*",), lr=0.5),))
-    with pytest.raises(InputError, match=r'"\*\.LayerNrm\.\*" matches no parameter; near it is "LayerNorm"'):
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("*.LayerNrm.*", 'near it is "LayerNorm"'),
+        ("bert.encoder.layer.*.atention.self.*", 'near it is "attention"'),
+        ("*.bais", 'near it is "bias"'),
+        ("bert.embeddings.word_embedding.weight", 'near it is "word_embeddings"'),
+        (
+            "bert.embeddings.dense.weight",
+            'near it are "bert.embeddings.LayerNorm.weight", "bert.embeddings.word_embeddings.weight", ',
+        ),
+        ("cls.predictions.decoder.weight", 'tied to "bert.embeddings.word_embeddings.weight", which is its name here'),
+    ],
+)
+def test_a_pattern_that_matches_nothing_names_near_ones(model, pattern, hint):
+    """A rule without effect is a mistake: the part of the name that is wrong, whole names, or what it is tied to."""
+    optimizer = AdamW(lr=0.1, groups=(GroupRule(match=("*.bias",)), GroupRule(match=(pattern,), lr=0.5)))
+    with pytest.raises(InputError) as raised:
         parameter_groups(model, BERT.layer_names(), optimizer)
+    assert str(raised.value).startswith(f'optimizer.groups.1.match: "{pattern}" matches no parameter; ')
+    assert hint in str(raised.value)
 
 
-def test_layer_wise_rates_fall_from_the_head_down(model):
-    """With 0.5 the head has the whole rate, the layer half of it, the embeddings a quarter."""
-    optimizer = AdamW(lr=0.4, layer_lr_decay=0.5)
-    groups = parameter_groups(model, BERT.layer_names(), optimizer)
-    rates = {name: group.lr for group in groups for name in group.parameters}
-    assert rates["cls.predictions.transform.dense.weight"] == pytest.approx(0.4)
-    assert rates["bert.encoder.layer.0.intermediate.dense.weight"] == pytest.approx(0.2)
-    assert rates["bert.embeddings.word_embeddings.weight"] == pytest.approx(0.1)
+def test_the_first_rule_that_matches_wins(model):
+    """It may set the rate, the decay or both; what it leaves out stays as it is for the role."""
+    rules = (
+        GroupRule(match=("*.layer.0.*.bias", "*word_embeddings*"), lr=0.3),
+        GroupRule(match=("*.bias",), lr=0.2, weight_decay=0.5),
+    )
+    groups = parameter_groups(model, BERT.layer_names(), AdamW(lr=0.1, weight_decay=0.01, groups=rules))
+    found = {name: (group.lr, group.weight_decay, group.rate_name) for group in groups for name in group.parameters}
+    assert found["bert.encoder.layer.0.output.dense.bias"] == (0.3, 0.0, "groups.0")
+    assert found["bert.embeddings.word_embeddings.weight"] == (0.3, 0.01, "groups.0")
+    assert found["bert.embeddings.LayerNorm.bias"] == (0.2, 0.5, "groups.1")
+    assert found["bert.encoder.layer.0.output.dense.weight"] == (0.1, 0.01, None)
+
+
+def test_layer_wise_rates_fall_from_the_head_down():
+    """Rate 0.4, factor 0.5, 3 layers: head 0.4, layers 2, 1, 0 at 0.2, 0.1, 0.05, embeddings 0.025; each named."""
+    bert = attrs.evolve(BERT, num_hidden_layers=3)
+    deep = make_model(bert, bert.native_head("masked_lm"), task="masked_lm", outputs=20, vocab_size=20, seed=0)
+    groups = parameter_groups(deep, bert.layer_names(), AdamW(lr=0.4, layer_lr_decay=0.5))
+    rates = {name: (group.lr, group.rate_name) for group in groups for name in group.parameters}
+    for prefix, lr, named in (
+        ("cls.", 0.4, None),
+        ("bert.encoder.layer.2.", 0.2, "bert.encoder.layer.2"),
+        ("bert.encoder.layer.1.", 0.1, "bert.encoder.layer.1"),
+        ("bert.encoder.layer.0.", 0.05, "bert.encoder.layer.0"),
+        ("bert.embeddings.", 0.025, "bert.embeddings"),
+    ):
+        (found,) = {rate for name, rate in rates.items() if name.startswith(prefix)}
+        assert found == (pytest.approx(lr), named)

@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from rtx_core import InputError, Outputs
@@ -112,6 +114,34 @@ def test_class_weights_may_name_labels():
     """A label that is not named counts 1."""
     part = build(labels=LABELS, class_weights={"plant": 2.5, "animal": 0.0})
     assert part.class_weights.tolist() == [0.0, 1.0, 2.5]
+
+
+@pytest.mark.parametrize("counts", [(480, 480, 40), (1, 1, 1), (7, 200, 3)])
+def test_balanced_class_weights_are_scikit_learns(counts):
+    """``"balanced"`` is n / (K · count) from the counts of the training data."""
+    part = CrossEntropy(class_weights="balanced").build(Outputs(size=3, labels=LABELS, counts=counts))
+    classes = np.repeat(np.arange(3), counts)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=classes)
+    assert part.weight(torch.tensor([0, 1, 2])) == pytest.approx(expected.sum(), rel=1e-15)
+    np.testing.assert_allclose(part.class_weights.numpy(), expected, rtol=1e-7)
+    # A target counts 1 on average.
+    assert part.weight(torch.from_numpy(classes)) == pytest.approx(len(classes), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (
+            Outputs(size=3, labels=LABELS, counts=(3, 0, 1)),
+            'loss.class_weights: "balanced" has no weight for the label "food", which never occurs in the training',
+        ),
+        (Outputs(size=3), 'loss.class_weights: "balanced" goes by how often each label occurs'),
+    ],
+)
+def test_what_never_occurs_cannot_be_balanced(outputs, message):
+    """A label without a training example is refused by its name, and so is a task without labels."""
+    with pytest.raises(InputError, match=message):
+        CrossEntropy(class_weights="balanced").build(outputs)
 
 
 @pytest.mark.parametrize(

@@ -161,3 +161,31 @@ def test_positive_weights_are_settings_and_no_state():
     part = part_of(BinaryCrossEntropy(positive_weights=(1.0, 2.0, 3.0)))
     assert part.state_dict() == {}
     assert part.to("meta").positive_weights.device.type == "meta"
+
+
+# --- balanced ---------------------------------------------------------------------------------------------------------
+
+
+def test_balanced_positive_weights_are_negatives_over_positives():
+    """Of 10 records 1, 5 and 8 have a label: its presence counts 9, 1 and 1/4 times its absence, and in sum as much."""
+    outputs = Outputs(size=3, labels=LABELS, counts=(1, 5, 8), records=10)
+    part = BinaryCrossEntropy(positive_weights="balanced").build(outputs)
+    assert part.positive_weights.tolist() == [9.0, 1.0, 0.25]
+    # At logit 0 each entry costs ln 2 times its weight: negatives and positives of a label cost the same in sum.
+    costs = part.costs(torch.zeros(2, 3), torch.tensor([[1.0] * 3, [0.0] * 3])) / math.log(2)
+    torch.testing.assert_close(costs[0] * torch.tensor([1.0, 5.0, 8.0]), costs[1] * torch.tensor([9.0, 5.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (Outputs(size=3, labels=LABELS, counts=(1, 0, 8), records=10), 'no weight for the label "food", which never'),
+        (Outputs(size=3, labels=LABELS, counts=(1, 2, 10), records=10), 'the label "plant" is in each of the 10 train'),
+        (Outputs(size=3, labels=LABELS, counts=(1, 2, 3)), "needs the number of training records"),
+        (Outputs(size=3), "goes by how often each label occurs"),
+    ],
+)
+def test_what_cannot_be_balanced_is_named(outputs, message):
+    """A label that no training record has, or that all have, is refused by its name."""
+    with pytest.raises(InputError, match=message):
+        BinaryCrossEntropy(positive_weights="balanced").build(outputs)

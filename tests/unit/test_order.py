@@ -1,4 +1,4 @@
-"""The order of samples and the cutting of a step."""
+"""Which samples an epoch has, and in which order."""
 
 from itertools import starmap
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rtx_core.order import Cutting, MixedOrder, Order, Share, shares
+from rtx_core.order import BalancedOrder, MixedOrder, Order, Share, shares
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100, 65_535, 65_536, 65_537, 100_003])
@@ -74,27 +74,6 @@ def test_neighbours_are_scattered(size):
     assert abs(close - expected * pairs) < 6 * deviation
 
 
-def test_the_last_step_of_an_epoch_may_be_short():
-    """Case 3: 9 records in batches of 4 are steps of 4, 4 and 1, and every record comes once an epoch."""
-    cutting = Cutting(samples=9, batch_size=4, micro_batch_size=2)
-    assert cutting.steps_per_epoch == 3
-    spans = [cutting.positions(step) for step in range(6)]
-    assert spans == [(0, 0, 4), (0, 4, 8), (0, 8, 9), (1, 0, 4), (1, 4, 8), (1, 8, 9)]
-
-
-def test_pieces_are_sorted_by_length_with_ties_by_position():
-    """Inside a step samples are sorted by length, stably, then cut."""
-    cutting = Cutting(samples=5, batch_size=5, micro_batch_size=2)
-    pieces = cutting.pieces(np.array([7, 3, 7, 1, 3]))
-    assert [piece.tolist() for piece in pieces] == [[3, 1], [4, 0], [2]]
-
-
-def test_every_process_gets_as_many_pieces():
-    """A process without a piece of its own gets an empty one."""
-    cutting = Cutting(samples=5, batch_size=5, micro_batch_size=2, processes=4)
-    assert [len(piece) for piece in cutting.pieces(np.array([1, 1, 1, 1, 1]))] == [2, 2, 1, 0]
-
-
 # --- several sources --------------------------------------------------------------------------------------------------
 
 
@@ -156,4 +135,46 @@ def test_sources_are_mixed():
     """Where the samples of one source stand in an epoch is uniform (chi-square, p > 1e-4)."""
     order = MixedOrder(11, (Share(100, 100), Share(500, 300)))
     counts = sum(np.add.reduceat(order.samples(epoch, 0, 400) < 100, np.arange(0, 400, 40)) for epoch in range(300))
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+# --- every label equally often ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counts", [(5, 1), (90, 9, 1), (3, 3, 3), (70_000, 10, 500)])
+def test_an_epoch_has_every_label_equally_often(counts):
+    """As many samples as there are, rounded up to a multiple of the labels, of each label the same number."""
+    labels = np.random.Generator(np.random.PCG64(0)).permutation(np.repeat(np.arange(len(counts)), counts))
+    order = BalancedOrder.of(3, labels, len(counts))
+    each = -(-sum(counts) // len(counts))
+    assert order.size == each * len(counts)
+    for epoch in range(2):
+        samples = order.samples(epoch, 0, order.size)
+        assert np.bincount(labels[samples]).tolist() == [each] * len(counts)
+    assert np.array_equal(order.samples(1, 3, 5), samples[3:5])
+
+
+def test_every_label_is_gone_through_in_turn():
+    """No sample comes again before all of its label have come, within an epoch and from one to the next."""
+    labels = np.repeat([0, 1], [20, 7])
+    order = BalancedOrder.of(5, labels, 2)  # 14 of each in an epoch
+    counts = np.zeros(27, dtype=int)
+    for epoch in range(10):
+        counts += np.bincount(order.samples(epoch, 0, order.size), minlength=27)
+        assert counts[:20].max() - counts[:20].min() <= 1
+        assert counts[20:].tolist() == [2 * (epoch + 1)] * 7
+    assert counts[:20].tolist() == [7] * 20
+
+
+def test_tokens_of_a_balanced_epoch_are_those_of_its_draws():
+    """Of a label that is drawn twice as often as it has samples, twice its tokens."""
+    labels = np.array([0, 1, 0, 0, 0, 0])
+    assert BalancedOrder.of(0, labels, 2).total(np.array([2, 7, 2, 2, 2, 2])) == 3 * 2 + 3 * 7
+
+
+def test_labels_are_mixed():
+    """Where the samples of a label stand in an epoch is uniform (chi-square, p > 1e-4)."""
+    labels = np.repeat([0, 1], [300, 100])
+    order = BalancedOrder.of(11, labels, 2)
+    counts = sum(np.add.reduceat(labels[order.samples(epoch, 0, 400)], np.arange(0, 400, 40)) for epoch in range(300))
     assert stats.chisquare(counts).pvalue > 1e-4

@@ -6,7 +6,7 @@ import pytest
 
 from rtx_core.config.pipeline import Split
 from rtx_core.errors import InputError
-from rtx_core.reading import split
+from rtx_core.reading import divide
 from rtx_core.samples import Record
 
 
@@ -16,6 +16,16 @@ def records(n, labels=3):
 
 def label(record):
     return record.values["label"]
+
+
+def split(sources, settings, *, seed, stratum):
+    """The training records of each source, and the evaluation and test records of all."""
+    sides = divide(sources, settings, seed=seed, stratum=stratum if settings.stratify else None)
+    trains = [[row for row, side in zip(*pair, strict=True) if side == 0] for pair in zip(sources, sides, strict=True)]
+    rows = [
+        pair for source, of_source in zip(sources, sides, strict=True) for pair in zip(source, of_source, strict=True)
+    ]
+    return trains, [row for row, side in rows if side == 1], [row for row, side in rows if side == 2]
 
 
 def split_one(rows, settings, **options):

@@ -9,7 +9,7 @@ import attrs
 from attrs.validators import and_, ge, gt, lt, optional
 
 from rtx_core import Architecture, Head, InputError, Outputs, SpecialTokens, hookimpl
-from rtx_plugins.architectures.bert.heads import MaskedLm, PooledClassifier
+from rtx_plugins.architectures.bert.heads import MaskedLm, PooledClassifier, QuestionAnswering
 from rtx_plugins.architectures.common.activations import Activation
 from rtx_plugins.heads.linear import Linear
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _probability = and_(ge(0.0), lt(1.0))
 
-_ONLY = {"model_type": "bert", "is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
+_ONLY = {"model_type": "bert", "add_cross_attention": False, "position_embedding_type": "absolute"}
 """Keys of a ``config.json`` that make another model of it, and the value that doesn't."""
 
 _PROBLEM_TYPES = {
@@ -32,10 +32,15 @@ _PROBLEM_TYPES = {
 
 _HF_CLASSES: dict[str | None, str] = {
     "masked_lm": "BertForMaskedLM",
+    "causal_lm": "BertLMHeadModel",
+    "question_answering": "BertForQuestionAnswering",
     "token_classification": "BertForTokenClassification",
     **dict.fromkeys(_PROBLEM_TYPES, "BertForSequenceClassification"),
 }
 """By task; any other keeps the encoder alone, ``BertModel``."""
+
+_LANGUAGE = ("masked_lm", "causal_lm")
+"""The tasks that predict tokens; both have the same head."""
 
 _OWN = ("preset", "from_pretrained", "load")
 """Fields that ``config.json`` knows nothing of."""
@@ -52,7 +57,7 @@ def _size(layers: int, hidden_size: int, heads: int) -> dict[str, int]:
 
 @attrs.frozen(kw_only=True)
 class Bert(Architecture):
-    """A bidirectional encoder with learned positions; fields and defaults are those of ``transformers.BertConfig``."""
+    """An encoder with learned positions, or a decoder; fields and defaults are those of ``transformers.BertConfig``."""
 
     model_type: ClassVar[str | None] = "bert"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -91,8 +96,10 @@ class Bert(Architecture):
     """Added to the variance in each norm."""
     pad_token_id: int | None = attrs.field(default=0, validator=optional(ge(0)))  # type: ignore[arg-type]  # 0 hides None
     """Token whose embedding starts at 0 and is not trained; None: there is none."""
+    is_decoder: bool = False
+    """Whether a token sees itself and those before it alone, which ``causal_lm`` needs; else it sees all."""
     tie_word_embeddings: bool = True
-    """Whether masked language modelling decodes with the token table."""
+    """Whether language modelling decodes with the token table."""
     classifier_dropout: float | None = attrs.field(default=None, validator=optional(_probability))
     """Share dropped before a classifier, in training; None takes hidden_dropout_prob."""
 
@@ -110,6 +117,11 @@ class Bert(Architecture):
     def usable_positions(self) -> int:
         """The longest sequence that fits."""
         return self.max_position_embeddings
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees only those before it."""
+        return self.is_decoder
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +153,7 @@ class Bert(Architecture):
     def native_head(self, task: str) -> Head | None:
         """The head of ``transformers``' class for the task; None where it has none."""
         dropout = self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
-        if task == "masked_lm":
+        if task in _LANGUAGE:
             return MaskedLm(
                 hidden_act=self.hidden_act,
                 layer_norm_eps=self.layer_norm_eps,
@@ -152,6 +164,8 @@ class Bert(Architecture):
             return PooledClassifier(dropout=dropout, initializer_range=self.initializer_range)
         if task == "token_classification":
             return Linear(dropout=dropout, initializer_range=self.initializer_range)
+        if task == "question_answering":
+            return QuestionAnswering(initializer_range=self.initializer_range)
         return None
 
     def layer_names(self) -> Sequence[str]:
@@ -162,7 +176,7 @@ class Bert(Architecture):
         """Pairs (our prefix, Hugging Face's prefix), the first match wins."""
         if task not in _HF_CLASSES:
             return (("backbone.", "bert."),)
-        if task == "masked_lm":
+        if task in _LANGUAGE:
             return (("backbone.", "bert."), ("head.", "cls.predictions."))
         return (("backbone.", "bert."), ("head.pooler.", "bert.pooler."), ("head.", ""))
 
@@ -179,7 +193,7 @@ class Bert(Architecture):
         }
         if task in _PROBLEM_TYPES:
             config["problem_type"] = _PROBLEM_TYPES[task]
-        if task in _HF_CLASSES and task != "masked_lm":
+        if task in _HF_CLASSES and task not in _LANGUAGE:
             labels = outputs.labels or tuple(f"LABEL_{index}" for index in range(outputs.size))
             config["id2label"] = {str(index): label for index, label in enumerate(labels)}
             config["label2id"] = {label: index for index, label in enumerate(labels)}

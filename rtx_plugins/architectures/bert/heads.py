@@ -1,4 +1,4 @@
-"""The heads that ``transformers`` has for BERT and that no other module of ours is: pooled classifier, masked LM."""
+"""The heads that ``transformers`` has for BERT and no other module of ours is: for texts, tokens and spans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PooledClassifier(Head):
 
 @attrs.frozen(kw_only=True)
 class MaskedLm(Head):
-    """``BertForMaskedLM``: a dense layer with norm, then a decoder that shares the token table."""
+    """``BertForMaskedLM``, ``BertLMHeadModel``: a dense layer with norm, then a decoder that shares the token table."""
 
     hidden_act: Activation
     """The activation after the dense layer."""
@@ -47,3 +47,17 @@ class MaskedLm(Head):
         from rtx_plugins.architectures.bert.heads_part import MaskedLmPart
 
         return MaskedLmPart(hidden_size, outputs, self)
+
+
+@attrs.frozen(kw_only=True)
+class QuestionAnswering(Head):
+    """``BertForQuestionAnswering``: a linear layer, without dropout before it."""
+
+    initializer_range: float
+    """Standard deviation of the first weights; the bias starts at 0."""
+
+    def build(self, hidden_size: int, outputs: int) -> torch.nn.Module:
+        """The module, H to the logits of start and end."""
+        from rtx_plugins.architectures.bert.heads_part import QuestionAnsweringPart
+
+        return QuestionAnsweringPart(hidden_size, outputs, self)

@@ -13,7 +13,7 @@ from rtx_plugins.heads.linear_part import LinearPart
 
 if TYPE_CHECKING:
     from rtx_core import Batch
-    from rtx_plugins.architectures.bert.heads import MaskedLm, PooledClassifier
+    from rtx_plugins.architectures.bert.heads import MaskedLm, PooledClassifier, QuestionAnswering
 
 
 class PooledClassifierPart(LinearPart):
@@ -102,3 +102,24 @@ class Decoder(nn.Module):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """``[N, H]`` to ``[N, V]``."""
         return nn.functional.linear(features, self.weight, self.bias)
+
+
+class QuestionAnsweringPart(nn.Module):
+    """Logits of whether an answer starts, and of whether it ends, at each target's position."""
+
+    def __init__(self, hidden_size: int, outputs: int, settings: QuestionAnswering) -> None:
+        super().__init__()
+        self.initializer_range = settings.initializer_range
+        self.qa_outputs = nn.Linear(hidden_size, outputs)
+
+    def features(self, hidden_states: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """``[N, H]`` of hidden states ``[T, H]``."""
+        return hidden_states.index_select(0, batch.target_positions)
+
+    def project(self, features: torch.Tensor) -> torch.Tensor:
+        """Logits ``[N, K]``."""
+        return cast("torch.Tensor", self.qa_outputs(features))
+
+    def initialize(self, name: str, tensor: torch.Tensor, generator: torch.Generator) -> None:
+        """Fill one parameter."""
+        initialize_normal(name, tensor, generator, std=self.initializer_range)

@@ -110,12 +110,13 @@ class Attention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """What each token gathers from the tokens of its sequence."""
+    """What each token gathers from the tokens of its sequence, all or those up to itself."""
 
     def __init__(self, settings: Bert) -> None:
         super().__init__()
         hidden_size = settings.hidden_size
         self.num_attention_heads = settings.num_attention_heads
+        self.causal = settings.causal
         self.dropout_p = settings.attention_probs_dropout_prob
         self.query = nn.Linear(hidden_size, hidden_size)
         self.key = nn.Linear(hidden_size, hidden_size)
@@ -128,7 +129,7 @@ class SelfAttention(nn.Module):
             for projection in (self.query, self.key, self.value)
         )
         dropout_p = self.dropout_p if self.training else 0.0
-        return packed_attention(query, key, value, batch, dropout_p=dropout_p).flatten(-2)
+        return packed_attention(query, key, value, batch, causal=self.causal, dropout_p=dropout_p).flatten(-2)
 
 
 class Intermediate(nn.Module):

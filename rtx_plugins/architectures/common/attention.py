@@ -1,4 +1,4 @@
-"""Attention over packed sequences: each token attends to the tokens of its own sequence, in both directions.
+"""Attention over packed sequences: each token attends to the tokens of its own sequence, all or those up to itself.
 
 Shapes: T tokens of B sequences packed end to end, h heads of D channels each.
 The formula is softmax(Q Kᵀ · scale) V (Vaswani et al. 2017, arXiv:1706.03762), with dropout on the softmax.
@@ -7,6 +7,7 @@ The formula is softmax(Q Kᵀ · scale) V (Vaswani et al. 2017, arXiv:1706.03762
 from __future__ import annotations
 
 import functools
+import inspect
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -38,20 +39,25 @@ def packed_attention(
     value: torch.Tensor,
     batch: Batch,
     *,
+    causal: bool = False,
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> torch.Tensor:
     """Attention within each sequence of the batch, ``[T, h, D]`` from three tensors of that shape.
 
+    :param causal: a token attends to itself and to those before it alone.
     :param dropout_p: the probability with which an attention weight is dropped; 0 outside training.
     :param scale: factor of the scores; None takes D ** -0.5.
     """
+    import torch
+
     inputs = (query, key, value)
-    if query.device.type != "cuda":
-        return _grouped(inputs, batch, dropout_p=dropout_p, scale=scale)
+    # On CUDA no nested kernel for float64 hides later tokens.
+    if query.device.type != "cuda" or (causal and query.dtype == torch.float64):
+        return _grouped(inputs, batch, causal=causal, dropout_p=dropout_p, scale=scale)
     if dropout_p == 0.0 and _varlen_kernel_takes(query):
-        return _varlen(inputs, batch, scale=scale)
-    return _nested(inputs, batch, dropout_p=dropout_p, scale=scale)
+        return _varlen(inputs, batch, causal=causal, scale=scale)
+    return _nested(inputs, batch, causal=causal, dropout_p=dropout_p, scale=scale)
 
 
 # --- any device: dense calls over groups of sequences -----------------------------------------------------------------
@@ -89,7 +95,7 @@ class _Plan:
     """int64 ``[T]``: the way back."""
 
 
-def _grouped(inputs: Inputs, batch: Batch, *, dropout_p: float, scale: float | None) -> torch.Tensor:
+def _grouped(inputs: Inputs, batch: Batch, *, causal: bool, dropout_p: float, scale: float | None) -> torch.Tensor:
     """One dense call for each group of sequences of about equal length."""
     import torch
 
@@ -102,7 +108,7 @@ def _grouped(inputs: Inputs, batch: Batch, *, dropout_p: float, scale: float | N
     # Not slices: the backward pass of split is one concatenation, that of each slice fills a tensor of full size.
     split = [torch.split(_reordered(tensor, plan.order), sizes) for tensor in inputs]
     outputs = [
-        _dense(group, blocks, dropout_p=dropout_p, scale=scale)
+        _dense(group, blocks, causal=causal, dropout_p=dropout_p, scale=scale)
         for group, *blocks in zip(plan.groups, *split, strict=True)
     ]
     return _reordered(outputs[0] if len(outputs) == 1 else torch.cat(outputs), plan.inverse)
@@ -112,7 +118,9 @@ def _reordered(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor
     return tensor if order is None else tensor.index_select(0, order)
 
 
-def _dense(group: _Group, blocks: Sequence[torch.Tensor], *, dropout_p: float, scale: float | None) -> torch.Tensor:
+def _dense(
+    group: _Group, blocks: Sequence[torch.Tensor], *, causal: bool, dropout_p: float, scale: float | None
+) -> torch.Tensor:
     """Attention of one group, from packed ``[tokens, h, D]`` to packed."""
     from torch.nn import functional
 
@@ -123,8 +131,10 @@ def _dense(group: _Group, blocks: Sequence[torch.Tensor], *, dropout_p: float, s
         .transpose(1, 2)  # [sequences, h, length, D]
         for block in blocks
     )
+    # Padding stands behind all real tokens, so where a token sees none after it, it sees no padding either.
+    mask = None if causal else group.real
     output = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=group.real, dropout_p=dropout_p, scale=scale
+        query, key, value, attn_mask=mask, is_causal=causal, dropout_p=dropout_p, scale=scale
     )
     return _reordered(output.transpose(1, 2).reshape(-1, *heads), group.to_packed)
 
@@ -222,7 +232,7 @@ def _varlen_kernel_takes(query: torch.Tensor) -> bool:
     )
 
 
-def _varlen(inputs: Inputs, batch: Batch, *, scale: float | None) -> torch.Tensor:
+def _varlen(inputs: Inputs, batch: Batch, *, causal: bool, scale: float | None) -> torch.Tensor:
     """Flash attention over the packed tokens: half precision, and without dropout, which ``varlen_attn`` lacks."""
     kernel = _varlen_kernel()
     if kernel is None:
@@ -232,11 +242,20 @@ def _varlen(inputs: Inputs, batch: Batch, *, scale: float | None) -> torch.Tenso
         # The kernel's own argument for it is younger than the kernel.
         query = query * (scale * query.shape[-1] ** 0.5)
     bounds, longest = batch.cu_seqlens, batch.max_seqlen
-    output: torch.Tensor = kernel(query, key, value, bounds, bounds, longest, longest)
+    output: torch.Tensor = kernel(query, key, value, bounds, bounds, longest, longest, **_varlen_window(causal=causal))
     return output
 
 
-def _nested(inputs: Inputs, batch: Batch, *, dropout_p: float, scale: float | None) -> torch.Tensor:
+def _varlen_window(*, causal: bool) -> dict[str, Any]:
+    """The argument that hides later tokens; the kernel's first versions call it ``is_causal``."""
+    if not causal:
+        return {}
+    kernel = _varlen_kernel()
+    named = kernel is not None and "window_size" in inspect.signature(kernel).parameters
+    return {"window_size": (-1, 0)} if named else {"is_causal": True}
+
+
+def _nested(inputs: Inputs, batch: Batch, *, causal: bool, dropout_p: float, scale: float | None) -> torch.Tensor:
     """Attention over jagged nested tensors: on CUDA a kernel without ``[T, T]`` for any dtype, with dropout."""
     import torch
 
@@ -248,5 +267,7 @@ def _nested(inputs: Inputs, batch: Batch, *, dropout_p: float, scale: float | No
         ).transpose(1, 2)
         for tensor in inputs
     )
-    output = torch.nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p, scale=scale)
+    output = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, is_causal=causal, dropout_p=dropout_p, scale=scale
+    )
     return output.transpose(1, 2).values()

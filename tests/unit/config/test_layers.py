@@ -86,6 +86,18 @@ def test_a_type_in_an_extended_file_replaces_the_default_too(tree):
     assert found["scheduler"] == {"type": "linear", "x": 1}
 
 
+def test_records_of_another_type_replace_those_of_the_type_of_data(tree):
+    """A set without a type has that of ``[data]``, so one that gets another loses its keys; the others keep theirs."""
+    low = '[data]\ntype = "a"\n[data.train]\nx = 1\n[data.eval]\nx = 1\n[data.test]\nx = 1\n'
+    high = 'extends = ["low.toml"]\n[data.eval]\ntype = "b"\ny = 2\n[data.test]\ntype = "a"\ny = 2\n'
+    found = tree(low=low, high=high).plain()["data"]
+    assert found["eval"] == {"type": "b", "y": 2}
+    assert found["test"] == {"type": "a", "x": 1, "y": 2}
+    assert found["train"] == {"x": 1}
+    named = tree(low=low.replace("[data.eval]", "[data.eval.clean]"), high=high.replace("eval]", "eval.clean]"))
+    assert named.plain()["data"]["eval"] == {"clean": {"type": "b", "y": 2}}
+
+
 def test_named_tables_keep_the_place_of_their_first_appearance(tree):
     """Defaults that no file mentions come first; then the files' tables, each where it appeared first."""
     found = tree(
@@ -110,6 +122,13 @@ def test_the_last_set_of_a_key_counts(loaded, base):
     assert loaded(base, "run.seed=1", "run.seed=2").run.seed == 2
     assert loaded(base, "run.seed=1", "run.seed=2", "optimizer.lr=unset", "optimizer.lr=1e-3").optimizer.lr == 1e-3
     assert loaded(base, "run.seed=1", "run.seed=unset").run.seed == 0
+
+
+def test_a_later_set_changes_a_table_of_an_earlier_one(loaded, base):
+    """``--set data.split={…}`` and a key of it after that; the other keys stay."""
+    sets = ["data.eval=unset", "data.split={eval = 0.25, stratify = true}", "data.split.seed=3"]
+    split = loaded(base, *sets).data.split
+    assert (split.eval, split.stratify, split.seed) == (0.25, True, 3)
 
 
 def test_unset_takes_a_key_away(loaded, base):

@@ -213,7 +213,7 @@ def test_several_evaluation_sets(loaded, base):
         (
             'type = "jsonl"\n[data.train]',
             '[data.train]\ntype = "jsonl"',
-            "10:1: data.eval.type: missing; it names the data: arrow, conll, csv, jsonl, parquet, spans, text",
+            "10:1: data.eval.type: missing; it names the data: arrow, conll, csv, datasets, jsonl, ",
         ),
         ("files = [", "weight = 2\nfiles = [", "9:1: data.train.weight: unknown key; "),
         ("eval.jsonl", "gone.jsonl", "11:10: data.eval.files[0]: no such file: "),
@@ -398,6 +398,32 @@ def test_an_empty_file_says_all_that_is_needed(problems):
         ),
         (("training.micro_batch_size=0",), "training.micro_batch_size", "must be >= 1, got 0"),
         (
+            ("training.micro_batch_size=all",),
+            "training.micro_batch_size",
+            'expected an integer or "auto", got "all"',
+        ),
+        (
+            ("training.batch_tokens=4096",),
+            "training.batch_tokens",
+            "a step has so many tokens or sequences, but there is a batch_size of 8 too; keep one of them",
+        ),
+        (
+            ("training.batch_size=unset",),
+            "training.batch_size",
+            "missing; a step needs it, or batch_tokens",
+        ),
+        (
+            ("training.batch_size=unset", "training.batch_tokens=9", "training.group_by_length=4"),
+            "training.group_by_length",
+            "sorts batches of batch_size sequences; with batch_tokens leave it out",
+        ),
+        (("training.group_by_length=0",), "training.group_by_length", "must be >= 1, got 0"),
+        (
+            ("training.packing=concat",),
+            "training.packing",
+            "is for tasks that learn from text alone (masked_lm, causal_lm); this one's samples have their own targets",
+        ),
+        (
             ("run.name=../evil",),
             "run.name",
             'must be a name without / or \\, not ending in a dot or space, got "../evil"',
@@ -427,11 +453,49 @@ def test_lengths_and_sizes_fit_each_other(problems, base, assignments, path, mes
         ("training.duration=10 steps", "scheduler.warmup=10 steps"),
         ("scheduler.warmup=100%",),
         ("training.micro_batch_size=8",),
+        ("training.micro_batch_size=auto", "training.sampler=balanced", "training.group_by_length=1"),
+        ("training.batch_size=unset", "training.batch_tokens=4096", "training.micro_batch_size=9"),
     ],
 )
 def test_lengths_and_sizes_may_be_equal(problems, base, assignments):
     """A warm-up as long as the run and a micro-batch as large as the batch are valid."""
     assert problems(base, *assignments) == []
+
+
+def test_a_misspelt_size_of_a_step_is_one_problem(problems, base):
+    """What is probably meant to be a step's size is not reported missing too."""
+    (problem,) = problems(base.replace("batch_size = 8", "batch_sise = 8"))
+    assert problem.message == 'unknown key; did you mean "batch_size"?'
+    (problem,) = problems(base.replace("batch_size = 8", "tokens_per_batch = 4096"))
+    assert problem.message == 'unknown key; did you mean "batch_tokens"?'
+
+
+@pytest.mark.parametrize(
+    ("task", "others", "message"),
+    [
+        ("masked_lm", {}, "this task's have none"),
+        ("regression", {}, "this task's have numbers"),
+        ("multi_label_classification", {}, "this task's have any number of labels each"),
+        (
+            "sequence_classification",
+            {
+                '[data.train]\nfiles = ["train.jsonl"]': "",
+                "[data.eval]": "[[data.train]]\nfiles = ['a']\nweight = 1.0\n[data.eval]",
+            },
+            '"balanced" draws by label, but the sources of data.train have weights; keep one of the two',
+        ),
+    ],
+)
+def test_only_samples_with_one_label_can_be_balanced(problems, base, task, others, message):
+    """Refused for other tasks, and beside weights of sources."""
+    text = base.replace('type = "sequence_classification"', f'type = "{task}"')
+    if task != "sequence_classification":
+        text = text.replace('label = "label"\n', "") if task in ("masked_lm", "regression") else text
+    for before, after in others.items():
+        text = text.replace(before, after)
+    (problem,) = problems(text, "training.sampler=balanced")
+    assert problem.path == "training.sampler"
+    assert problem.message.endswith(message)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_a_misspelt_required_key_is_one_problem(lines, base):
     (line,) = lines(base.replace('type = "bert"', 'tpye = "bert"'))
     assert line == 'pipeline.toml:18:1: architecture.tpye: unknown key; did you mean "type"?'
     (line,) = lines(base.replace('type = "wordpiece"', 'kind = "wordpiece"'))
-    assert line.startswith("pipeline.toml:13:1: tokenizer.type: missing; it names the tokenizer: pretrained, wordpiece")
+    assert line.startswith("pipeline.toml:13:1: tokenizer.type: missing; it names the tokenizer: bpe, pretrained, ")
 
 
 def test_a_misspelt_source_is_one_problem(lines, base):

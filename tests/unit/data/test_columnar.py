@@ -140,9 +140,7 @@ NOT_UTF_8 = pa.StringArray.from_buffers(
         (pa.table({"a": pa.array([0, 1001], pa.timestamp("ns"))}), {}, "a:2: can't be read: Nanosecond resolution "),
     ],
 )
-def test_awkward_tables_are_refused(  # noqa: PLR0917 - pytest passes them by name
-    write, complaint, component, written, table, settings, message
-):
+def test_awkward_tables_are_refused(write, complaint, component, written, table, settings, message):
     """What has no rows, no such column or no meaning is one error with the file and, where it is one row's, the row."""
     file = write("a", written(table))
     if "Nanosecond" in message and importlib.util.find_spec("pandas"):
@@ -166,9 +164,7 @@ def test_awkward_tables_are_refused(  # noqa: PLR0917 - pytest passes them by na
         (Arrow, "a.zst", b"x", "a.zst: Arrow is read in place and can't be packed as a whole; unpack it"),
     ],
 )
-def test_what_is_not_such_a_file_is_refused(  # noqa: PLR0917 - pytest passes them by name
-    write, complaint, component, name, content, message
-):
+def test_what_is_not_such_a_file_is_refused(write, complaint, component, name, content, message):
     """Another format, an empty file, and a packed one are one error each, on one line."""
     assert complaint(component(files=(write(name, content),))).startswith(message)
 

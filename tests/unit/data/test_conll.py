@@ -52,30 +52,6 @@ def test_the_format_of_the_shared_task(write):
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "settings", "expected"),
-    [
-        ("a O\nb O", {}, [(1, ["a", "b"])]),
-        ("\n\n \t\na O\n\n\n\nb O\n\n", {}, [(4, ["a"]), (8, ["b"])]),
-        ("a O\r\n\r\nb O\r\n", {}, [(1, ["a"]), (3, ["b"])]),
-        ("\ufeffa O\n", {}, [(1, ["a"])]),
-        (" a  O \n\tb\t\tO\n", {}, [(1, ["a", "b"])]),
-        ("10\u00a0000 O\nx\u2028y O\nz\u0085 O\n", {}, [(1, ["10\u00a0000", "x\u2028y", "z\u0085"])]),
-        ("שלום O\n😀 O\n", {}, [(1, ["שלום", "😀"])]),
-        ("New York\tO\n", {"delimiter": "\t"}, [(1, ["New York"])]),
-        ("a|\n|O\n", {"delimiter": "|"}, [(1, ["a", ""])]),
-        ("\t \na\tO\n", {"delimiter": "\t"}, [(2, ["a"])]),
-        ("# one\na O\n# two\nb O\n\n# three\n", {"skip": "# "}, [(2, ["a", "b"])]),
-        ("# x\n-DOCSTART- O\n\na O\n", {"skip": ("# ", "-DOCSTART-")}, [(4, ["a"])]),
-        ("#tag O\n", {"skip": "# "}, [(1, ["#tag"])]),
-        ("a O\n\n" * 3, {"limit": 2}, [(1, ["a"]), (3, ["a"])]),
-    ],
-)
-def test_awkward_files_are_read(write, content, settings, expected):
-    """Blank lines, line ends, spaces that are part of a word, comments, and a file without an end of its last line."""
-    assert [(line, values["w"]) for line, values in read(write("a.txt", content), **settings)] == expected
-
-
 def test_columns_can_be_renamed(write):
     """As with every reader of files."""
     assert read(write("a.txt", "a O\n"), rename={"w": "words"}) == [(1, {"words": ["a"], "t": ["O"]})]
@@ -84,29 +60,6 @@ def test_columns_can_be_renamed(write):
 def test_packed_files_are_unpacked(write):
     """As with every reader of text."""
     assert read(write("a.txt.gz", gzip.compress(b"a O\n"))) == [(1, {"w": ["a"], "t": ["O"]})]
-
-
-@pytest.mark.parametrize(
-    ("content", "settings", "message"),
-    [
-        ("", {}, "a.txt: no records in this file"),
-        ("\n \n", {}, "a.txt: no records in this file"),
-        ("-DOCSTART- O\n", {"skip": "-DOCSTART-"}, "a.txt: no records in this file"),
-        ("a O\n\nb\n", {}, 'a.txt:3: 1 column, expected 2: "w", "t"'),
-        ("a O\nNew York O\n", {}, 'a.txt:2: 3 columns, expected 2: "w", "t"'),
-        ("a O\n", {"delimiter": "\t"}, 'a.txt:1: 1 column, expected 2: "w", "t"'),
-        ("a\tO\t\n", {"delimiter": "\t"}, 'a.txt:1: 3 columns, expected 2: "w", "t"'),
-        ("a O\n\u00a0\n", {}, 'a.txt:2: 1 column, expected 2: "w", "t"'),
-        ("-DOCSTART- -X- O O\n\na O\n", {}, 'a.txt:1: 4 columns, expected 2: "w", "t"'),
-        ("a O\nb\0 O\n", {}, "a.txt:2: a NUL byte at byte 5: this is not UTF-8 text"),
-        (b"a O\n\xe4 O\n", {}, "a.txt:2: byte 0xe4 at byte 4 is not UTF-8; save the file as UTF-8"),
-        ("a O\n".encode("utf-16"), {}, "a.txt: the file is UTF-16 or UTF-32; save it as UTF-8"),
-        ("a O\n", {"rename": {"x": "y"}}, 'a.txt: no column "x" to rename; there are "w", "t"'),
-    ],
-)
-def test_awkward_files_are_refused(write, complaint, content, settings, message):
-    """A line with another number of columns, and what is no text, is one error with file and line."""
-    assert complaint(Conll(files=(write("a.txt", content),), **{"columns": ("w", "t")} | settings)) == message
 
 
 @pytest.mark.parametrize(

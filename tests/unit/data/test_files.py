@@ -76,27 +76,6 @@ def test_files_are_needed():
 # --- what is in them --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("component", [Text, Jsonl, Csv])
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("text\nä\n".encode("latin-1"), "a:2: byte 0xe4 at byte 5 is not UTF-8; save the file as UTF-8"),
-        ("text\n".encode("utf-16"), "a: the file is UTF-16 or UTF-32; save it as UTF-8"),
-        ("text\n".encode("utf-16-be"), "a:1: a NUL byte at byte 0: this is not UTF-8 text"),
-        (b"\xfe\xff\0t", "a: the file is UTF-16 or UTF-32; save it as UTF-8"),
-        ("text\n".encode("utf-32"), "a: the file is UTF-16 or UTF-32; save it as UTF-8"),
-        (b"text\nx\0y\n", "a:2: a NUL byte at byte 6: this is not UTF-8 text"),
-        (b"text\n\xed\xa0\x80\n", "a:2: byte 0xed at byte 5 is not UTF-8; save the file as UTF-8"),
-        (b"text\nab\xc3", "a:2: byte 0xc3 at byte 7 is not UTF-8; save the file as UTF-8"),
-    ],
-)
-def test_what_is_not_utf_8_is_refused(write, complaint, component, content, message):
-    """Other encodings and binary files give one error with the file, the line and the byte."""
-    if component is Jsonl:
-        content = content.replace(b"text\n", b"{}  \n")
-    assert complaint(component(files=(write("a", content),))) == message
-
-
 @pytest.mark.parametrize(
     ("component", "content"),
     [(Text, "x\ny\n"), (Jsonl, '{"text": "x"}\n{"text": "y"}\n'), (Csv, "text\nx\ny\n")],
@@ -138,23 +117,6 @@ def test_a_gzipped_tsv_is_a_tsv(write):
     """The ending before ``.gz`` counts."""
     file = write("a.tsv.gz", gzip.compress(b"text\tlabel\nx\ty\n", mtime=0))
     assert texts(Csv(files=(file,))) == ["x"]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.gz", b"not gzip\n"),
-        ("a.gz", gzip.compress(b"x\n" * 1000, mtime=0)[:-12]),
-        ("a.gz", b"\x1f\x8b\x08" + b"\xff" * 40),
-        ("a.zst", b"not zstd\n"),
-        ("a.zst", packed_as(".zst", b"x\n" * 1000)[:-5]),
-        ("a.zst", packed_as(".zst", b"x\n")[:5] + b"\xff" * 40),
-        ("a.zst", packed_as(".zst", b"x\n") + b"and more"),
-    ],
-)
-def test_a_damaged_packed_file_is_named(write, complaint, name, content):
-    """A file that can't be unpacked, or was cut, is one error."""
-    assert complaint(Text(files=(write(name, content),))).startswith(f"{name}: can't be read: ")
 
 
 @pytest.mark.parametrize("name", ["gone.gz", "gone.zst"])

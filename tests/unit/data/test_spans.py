@@ -179,7 +179,7 @@ def one(*spans):
         (one([0, 9, "A"], [2, 3, "B"]), 'a:1: 0 to 9 ("A") and 2 to 3 ("B") overlap'),
         (
             one({"start": 1, "end": 5, "text": "Anna", "label": "A"}),
-            'a:1: span 1: 1 to 5 is "nna ", but the span says "Anna"; offsets count characters, not bytes',
+            'a:1: span 1: 1 to 5 is "nna ", but the span says "Anna"; offsets count characters, not bytes or UTF-16 ',
         ),
         (label_studio(), "a:1: 0 annotations, expected one; export one for each text, and only annotated texts"),
         (label_studio(annotation(ANNA), annotation(BERN)), "a:1: 2 annotations, expected one; "),

@@ -5,12 +5,6 @@ import pytest
 from rtx_plugins.data.text import Text
 
 
-def test_only_a_line_feed_ends_a_line(write):
-    """U+2028, form feeds and U+0085 are content: three records (case 26)."""
-    file = write("a.txt", "a\u2028b\nc\fd\ne\u0085f\n")
-    assert [record.values["text"] for record in Text(files=(file,)).records()] == ["a\u2028b", "c\fd", "e\u0085f"]
-
-
 @pytest.mark.parametrize("unit", ["line", "paragraph", "document"])
 def test_windows_files_leave_no_trace(write, unit):
     """Neither the byte order mark nor a carriage return becomes part of a text (case 26)."""

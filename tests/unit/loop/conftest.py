@@ -128,7 +128,7 @@ class Watch:
     def __init__(self):
         self.ids, self.weights, self.losses, self.gradients, self.run = [], [], [], {}, None
         self.batches = []
-        self.rates = []
+        self.rates, self.momenta = [], []
 
     def on_run_start(self, run):
         self.run = run
@@ -146,7 +146,9 @@ class Watch:
         self.gradients = {n: p.grad.clone() for n, p in run.model.parameters_by_name().items() if p.grad is not None}
 
     def on_step_end(self, run):
-        self.rates.append(run.optimizer.param_groups[0]["lr"])
+        group = run.optimizer.param_groups[0]
+        self.rates.append(group["lr"])
+        self.momenta.append(group["betas"][0] if "betas" in group else group.get("momentum"))
 
 
 @attrs.frozen(kw_only=True)

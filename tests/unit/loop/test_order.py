@@ -5,9 +5,10 @@ from itertools import pairwise
 import pytest
 
 from rtx_core import config
+from rtx_core.batches import Cutting, EqualBatches
 from rtx_core.console import Console
 from rtx_core.dataset import Steps
-from rtx_core.order import Cutting, Order
+from rtx_core.order import Order
 from rtx_core.prepare import prepare
 from rtx_core.registry import Registry
 
@@ -37,8 +38,8 @@ def steps(tmp_path):
         prepared = prepare(config.load(pipeline, registry=Registry.discover()), console=console)
 
     def cut(micro):
-        cutting = Cutting(samples=SAMPLES, batch_size=BATCH, micro_batch_size=micro)
-        return Steps(prepared.train, prepared.task, cutting, seed=SEED)
+        batches = EqualBatches(order=Order(SEED, SAMPLES), size=BATCH)
+        return Steps(prepared.train, prepared.task, batches, Cutting(micro_batch_size=micro), seed=SEED)
 
     return cut
 

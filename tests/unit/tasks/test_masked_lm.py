@@ -157,7 +157,7 @@ def test_outputs_are_the_vocabulary(record):
 
 def test_predict_is_refused(part, record):
     """A language model has no answer to a record."""
-    with pytest.raises(InputError, match="masked_lm has no answers to give"):
+    with pytest.raises(InputError, match="has no answers to give; train a task with labels"):
         part().answers([record(text="a")], [torch.zeros(0, VOCABULARY)], scores=False)
 
 

@@ -71,7 +71,9 @@ def test_texts_that_are_cut_are_counted(part, record):
 def test_labels_are_those_of_the_data_sorted(record):
     """Sorted as text, integers by value; the counts are those of records."""
     records = [record(text="a", label=labels) for labels in (["b", "a", "b"], [], ["b"])]
-    assert MultiLabelClassification().outputs(records, 25) == Outputs(size=2, labels=("a", "b"), counts=(1, 2))
+    assert MultiLabelClassification().outputs(records, 25) == Outputs(
+        size=2, labels=("a", "b"), counts=(1, 2), records=3
+    )
     records = [record(text="a", label=labels) for labels in ([10, 9], ["2"])]
     assert MultiLabelClassification().outputs(records, 25).labels == ("2", "9", "10")
 
@@ -160,9 +162,9 @@ def test_answer_is_the_labels_above_the_threshold(part, record):
 
 
 def test_metrics_go_by_the_threshold_of_the_task(part):
-    """With probabilities 0.3 and 0.7 both labels are predicted above 0.2, one above 0.5, and F1 knows which."""
-    logits, targets = torch.tensor([0.3, 0.7]).logit().unsqueeze(0), torch.tensor([[1.0, 1.0]])
+    """With probabilities 0.3, 0.7 and 0.1 two labels are predicted above 0.2, one above 0.5, and F1 knows which."""
+    logits, targets = torch.tensor([0.3, 0.7, 0.1]).logit().unsqueeze(0), torch.tensor([[1.0, 1.0, 0.0]])
     for threshold, expected in ((0.2, 1.0), (0.5, 2 / 3), (0.9, 0.0)):
-        metric = F1(average="micro").build(Outputs(size=2))
+        metric = F1(average="micro").build(LABELS)
         metric.update(part(threshold=threshold).predictions(logits), targets, torch.ones(1))
         assert metric.compute()["f1_micro"] == pytest.approx(expected, rel=1e-15)

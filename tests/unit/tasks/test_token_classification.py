@@ -17,8 +17,9 @@ ANNA = {"words": ["Anna", "lives", "unbelievably"], "tags": ["PER", "O", "LOC"]}
 def part(tokenizer, special_tokens):
     """A function: the task's part with tags LOC, O, PER."""
 
-    def build(max_length=16, outputs=LABELS):
-        return TokenClassification().build(tokenizer, outputs, max_length=max_length, special_tokens=special_tokens)
+    def build(max_length=16, outputs=LABELS, **settings):
+        task = TokenClassification(**settings)
+        return task.build(tokenizer, outputs, max_length=max_length, special_tokens=special_tokens)
 
     return build
 
@@ -180,6 +181,58 @@ def test_words_and_tags_are_two_columns():
     """Learning a column from itself is refused by ``check``."""
     assert list(TokenClassification(words="x", tags="x").check()) == [("tags", '"x" is the column of the words too')]
     assert list(TokenClassification().check()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "problems"),
+    [
+        ({"labels": ("A",)}, {"labels": "expected at least two labels"}),
+        ({"scheme": "IOB2", "labels": ("O", "B-A", "I-A")}, {}),
+        (
+            {"scheme": "IOB2", "labels": ("O", "S-A")},
+            {"labels": '"S-A" is no tag in IOB2; expected O, B-LABEL or I-LABEL'},
+        ),
+        ({"spans": "ents"}, {"spans": 'spans are of a text; name its column too, as text = "text"'}),
+        ({"text": "text"}, {}),
+        ({"text": "text", "labels": ("PER",)}, {}),
+        ({"text": "spans"}, {"spans": '"spans" is the column of the text too'}),
+        (
+            {"text": "text", "tags": "t"},
+            {"tags": "a record has words and tags, or a text and spans; leave this out, or text"},
+        ),
+        (
+            {"text": "text", "scheme": "plain"},
+            {"scheme": "spans need IOB2 or IOBES, or two that touch would be one"},
+        ),
+        (
+            {"stride": 8},
+            {"stride": 'only windows share tokens; write long_text = "windows" too, or leave it out'},
+        ),
+        (
+            {"stride": 16, "long_text": "windows", "max_length": 16},
+            {"stride": "windows of 16 tokens (max_length) can't share 16"},
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, problems):
+    """``check`` names the field and what is wrong with it beside the others."""
+    assert dict(TokenClassification(**settings).check()) == problems
+
+
+@pytest.mark.parametrize(
+    ("settings", "scheme", "metrics"),
+    [
+        ({}, None, ("accuracy", "f1")),
+        ({"scheme": "plain"}, None, ("accuracy", "f1")),
+        ({"scheme": "IOBES"}, "IOBES", ("accuracy", "entities")),
+        ({"text": "text"}, "IOB2", ("accuracy", "entities")),
+        ({"text": "text", "scheme": "IOBES"}, "IOBES", ("accuracy", "entities")),
+    ],
+)
+def test_a_scheme_decides_what_is_measured(settings, scheme, metrics):
+    """Tags stand alone unless a scheme is written; spans are made of IOB2."""
+    task = TokenClassification(**settings)
+    assert (task.span_scheme, task.own_metrics) == (scheme, metrics)
 
 
 def test_stratify_is_refused(record):

@@ -19,6 +19,14 @@ def special_tokens():
 
 
 @pytest.fixture
+def roberta_tokens():
+    """RoBERTa's: two separators in a pair, and one token type."""
+    return SpecialTokens(
+        pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>", pair_separators=2, pair_token_type=0
+    )
+
+
+@pytest.fixture
 def random_texts():
     """A function: so many texts of 0 to 12 words each, the same ones for the same seed."""
 

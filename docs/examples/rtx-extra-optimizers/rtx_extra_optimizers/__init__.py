@@ -1,0 +1,1 @@
+"""Optimizers for rtx from outside it."""

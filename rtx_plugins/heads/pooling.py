@@ -1,0 +1,45 @@
+"""One embedding for each text, pooled from its tokens (Reimers & Gurevych 2019, arXiv:1908.10084)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from rtx_core import Head, InputError, hookimpl
+
+if TYPE_CHECKING:
+    import torch
+
+Mode = Literal["mean", "cls", "max"]
+"""How the hidden states of a sequence become one."""
+
+
+@attrs.frozen(kw_only=True)
+class Pooling(Head):
+    """The hidden states of each text's tokens, special ones included, pooled into one embedding; nothing is learnt."""
+
+    mode: Mode = "mean"
+    """``mean`` over the tokens; ``cls``, the first token's; ``max``, the largest of each number over the tokens."""
+    normalize: bool = True
+    """Whether embeddings have length 1, so that their products are cosines."""
+
+    def build(self, hidden_size: int, outputs: int) -> torch.nn.Module:  # noqa: ARG002 - an embedding has H numbers
+        """The module, H to H.
+
+        :raises InputError: the task wants logits, which this head has not.
+        """
+        if outputs:
+            raise InputError(
+                f"head.type: pooling gives embeddings, but this task wants {outputs} logits; leave [head] out or take "
+                'a head that has them, as "linear"'
+            )
+        from rtx_plugins.heads.pooling_part import PoolingPart
+
+        return PoolingPart(self.mode, normalize=self.normalize)
+
+
+@hookimpl
+def head() -> dict[str, type[Head]]:
+    """Offer it as ``pooling``."""
+    return {"pooling": Pooling}
