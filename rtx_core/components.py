@@ -508,6 +508,9 @@ class Callback(Component):
     """
 
     kind: ClassVar[str] = "callback"
+    measures_machine: ClassVar[bool] = False
+    """True where what it logs is of the clock or of the machine, so that equal runs have other values: no checkpoint
+    has them, and ``verify-resume`` doesn't compare them."""
 
     def inactive_on(self, device: torch.device) -> str | None:  # noqa: ARG002 - part of the signature
         """Why it does nothing on this device, a clause that is said in one line before the model is built.

@@ -33,25 +33,34 @@ def parameter_groups(model: Model, layers: Sequence[str], optimizer: Optimizer) 
     for name, parameter in model.parameters_by_name().items():
         if not parameter.requires_grad:
             continue
-        role = roles[name]
-        lr, decay = optimizer.peak_lr(role, parameter), optimizer.weight_decay if role in _DECAYED else 0.0
-        causes: list[str] = [] if lr == optimizer.lr else [role]
-        layer = None
+        role, layer, decay = roles[name], None, 0.0
         if optimizer.layer_lr_decay is not None:
             layer = next((i for i, prefix in enumerate(layers) if name.startswith(prefix)), len(layers))
-            lr *= optimizer.layer_lr_decay ** (len(layers) - layer)
-            causes = [prefix.rstrip(".") for prefix in layers[layer : layer + 1]] + causes
+        if role in _DECAYED:
+            decay = optimizer.weight_decay
+        lr, cause = _rate_of_place(optimizer, optimizer.peak_lr(role, parameter), role, layer, layers)
         index, rule = _rule_of(name, optimizer.groups)
-        if rule is not None:
-            decay = decay if rule.weight_decay is None else rule.weight_decay
-            if rule.lr is not None:
-                lr, causes = rule.lr, [f"groups.{index}"]
-        rate_name = None if lr == optimizer.lr else "/".join(causes)
+        if rule is not None and rule.weight_decay is not None:
+            decay = rule.weight_decay
+        if rule is not None and rule.lr is not None:
+            lr, cause = rule.lr, f"groups.{index}"
+        rate_name = None if lr == optimizer.lr else cause
         members.setdefault((lr, decay, layer, role, rate_name, parameter.ndim), {})[name] = parameter
     return [
         ParameterGroup(parameters=named, lr=lr, weight_decay=decay, layer=layer, role=role, rate_name=rate_name)
         for (lr, decay, layer, role, rate_name, _), named in members.items()
     ]
+
+
+def _rate_of_place(
+    optimizer: Optimizer, peak: float, role: Role, layer: int | None, layers: Sequence[str]
+) -> tuple[float, str]:
+    """The rate that role and layer give, and a name for it of those of the two that matter."""
+    causes: list[str] = [] if peak == optimizer.lr else [role]
+    if layer is None or optimizer.layer_lr_decay is None:
+        return peak, "/".join(causes)
+    below = [prefix.rstrip(".") for prefix in layers[layer : layer + 1]]  # of the head, above all layers, none
+    return peak * optimizer.layer_lr_decay ** (len(layers) - layer), "/".join(below + causes)
 
 
 def unmatched_hint(pattern: str, names: Iterable[str], tied: Mapping[str, str]) -> str:

@@ -49,7 +49,7 @@ class Survey:
     """Texts that occur with more than one label."""
     tokens: int
     full: int
-    """Samples that are as long as they may be."""
+    """Samples that are as long as they may be, so that what follows in their text is lost."""
     samples: int
     unknown: int
     """Tokens that are the unknown one."""
@@ -116,10 +116,12 @@ class Surveyor:
     def count(self, samples: Sequence[Sample]) -> None:
         """Count some samples; together, since one by one would take as long as encoding them."""
         input_ids = joined([sample.input_ids for sample in samples])
-        longest = (max(sample.lengths) if sample.lengths else len(sample.input_ids) for sample in samples)
         self._samples += len(samples)
         self._tokens += len(input_ids)
-        self._full += sum(length >= self._max_length for length in longest)
+        if not self._task.packable:  # that goes on where a text is cut, as do windows
+            self._full += sum(
+                len(sample.input_ids) >= self._max_length and len(sample.lengths) <= 1 for sample in samples
+            )
         if self._unknown is not None:
             self._unknowns += int(np.count_nonzero(input_ids == self._unknown))
 

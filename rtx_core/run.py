@@ -7,7 +7,7 @@ Nothing is saved inside a hook, so every part's state in a checkpoint is of the 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -19,19 +19,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from rtx_core.components import Direction, StrategyPart
+    from rtx_core.components import Callback, Direction, StrategyPart
     from rtx_core.config import Pipeline
     from rtx_core.console import Console
     from rtx_core.lengths import Horizon
     from rtx_core.samples import Batch
-
-
-def _refuse_no_scale(run: Run, attribute: attrs.Attribute[float], value: object) -> None:
-    """Checked whenever it is set, so that a mistake is its author's and not the optimizer's a step later."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(cast("float", value)) or cast("float", value) < 0:
-        whose = f"{run.speaker}: " if run.speaker else ""
-        raise PluginError(f"{whose}run.{attribute.name}: expected a finite number from 0, got {value!r}")
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -64,8 +56,6 @@ class Run:
     """Updates made. The schedule and the optimizer count these; a skipped step adds none."""
     tokens: int = 0
     """Real tokens seen so far."""
-    lr_scale: float = attrs.field(default=1.0, validator=_refuse_no_scale)
-    """A factor of the rate that hooks may set; rate = peak × schedule × scale. Saved."""
     skip_reason: str | None = None
     """Why this step is skipped; a part that answers ``finish_gradients`` with False sets it ("nan_loss", …)."""
     loss: torch.Tensor | None = None
@@ -93,6 +83,25 @@ class Run:
     speaker: str | None = None
     """The part whose hook runs now, under whose name its values are logged."""
     _logged: dict[str, Any] = attrs.field(factory=dict)
+    _lr_scale: float = 1.0
+
+    @property
+    def lr_scale(self) -> float:
+        """A factor of the rate that hooks may set; rate = peak × schedule × scale. Saved.
+
+        A validator of attrs would be cheaper to write, but slows down every attribute that a step sets.
+
+        :raises PluginError: when it is set, so that a mistake is its author's and not the optimizer's a step later.
+        """
+        return self._lr_scale
+
+    @lr_scale.setter
+    def lr_scale(self, value: float) -> None:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value < 0:
+            whose = f"{self.speaker}: " if self.speaker else ""
+            raise PluginError(f"{whose}run.lr_scale: expected a finite number from 0, got {value!r}")
+        self._lr_scale = value
 
     @property
     def epoch(self) -> float:
@@ -177,8 +186,12 @@ class Run:
         return {
             **{name: getattr(self, name) for name in _SAVED},
             "left_out": sorted(self.left_out),
-            # The speed is of the clock, not of the run: with it no two checkpoints would be equal.
-            "last_values": {name: v for name, v in self.last_values.items() if name != "tokens_per_second"},
+            # What is of the clock and not of the run stays out: with it no two checkpoints would be equal.
+            "last_values": {
+                name: value
+                for name, value in self.last_values.items()
+                if not measured_of_machine(name, self.pipeline.callbacks)
+            },
             "logged": {name: float(v) if hasattr(v, "detach") else v for name, v in self._logged.items()},
         }
 
@@ -193,6 +206,12 @@ class Run:
             setattr(self, name, state[name])
         self.left_out = frozenset(state["left_out"])
         self._logged = dict(state["logged"])
+
+
+def measured_of_machine(name: str, callbacks: Mapping[str, Callback]) -> bool:
+    """Whether a row's value of this name is of the clock or the machine, so that equal runs have others."""
+    table, named, _ = name.partition("/")
+    return name == "tokens_per_second" or bool(named and table in callbacks and callbacks[table].measures_machine)
 
 
 def _plain_unless_tensor(value: Any) -> Any:

@@ -48,6 +48,7 @@ class _Drawn:
 
     sample: Sample
     number: int
+    """Of no other sample of the stream, so that one can be left out: that of the epoch, the block and its place."""
     after: Position
 
 
@@ -115,7 +116,7 @@ class StreamSteps:
                     sample = prepare(sample, chance.derive(self.seed, "sample", epoch, block, number))
                 last = number + 1 == len(samples)
                 after = Position(epoch=epoch, block=block + last, sample=0 if last else number + 1)
-                yield _Drawn(sample, number, after)
+                yield _Drawn(sample, epoch << 48 | block << 24 | number, after)
 
     def _blocks(self, position: Position) -> Iterator[tuple[int, int, Samples, int]]:
         """Epoch, number in it and samples of each block from the position on, and the first sample to take."""

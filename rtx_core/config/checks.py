@@ -132,6 +132,8 @@ def attention_rules(task: Task, architecture: Architecture) -> Iterator[tuple[Ke
             ("architecture",),
             "lets a token see those after it; this task predicts the next one and needs a causal one",
         )
+    if architecture.causal and not task.causal:
+        yield ("architecture",), "lets a token see only those before it; this task needs one that sees the whole text"
 
 
 def tuning_rules(task: Task, evals: Sequence[str]) -> Iterator[tuple[Keys, str]]:

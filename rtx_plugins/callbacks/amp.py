@@ -24,14 +24,14 @@ class AutocastPart:
     """Wraps the forward pass; matrix products in it are computed in 16 bits."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
+        self.dtype = dtype
 
     @hookimpl(wrapper=True)
     def compute_loss(self, run: Run) -> Generator[None, torch.Tensor, torch.Tensor]:
         """The loss, with autocast around it."""
         import torch
 
-        with torch.autocast(run.device.type, dtype=self._dtype):
+        with torch.autocast(run.device.type, dtype=self.dtype):
             return (yield)
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _OTHER = "data"
 """The name of a set that is given on the command line."""
+_SETTABLE = ("metrics", "task.threshold", "training.eval_batch_size")
+"""What ``--set`` changes, with all that is inside; of the run's own sets also ``data``. The rest is the kept model's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -91,6 +93,7 @@ def _pipeline(run: RunFolder, data: Data | None, given: Sequence[str], registry:
     """
     from rtx_core import config
 
+    _refuse_sets(given, (*_SETTABLE, *(["data"] if data is None else [])))
     table = _resolved(run)
     # What training started from may be gone; the kept model has all of it. Nothing is monitored any more.
     unset = ["architecture.from_pretrained", "training.monitor"]
@@ -103,6 +106,17 @@ def _pipeline(run: RunFolder, data: Data | None, given: Sequence[str], registry:
     if data is not None or not table["data"].keys() & {"split", "folds"}:
         sources["train"] = PythonRecords(name="train", rows=())  # read by nobody, so its files may be gone
     return config.load(run.resolved, sets=[*sets, *given], registry=registry, data=sources)
+
+
+def _refuse_sets(given: Sequence[str], settable: Sequence[str]) -> None:
+    """Say that a setting would change nothing, or measure another model than the one that was kept.
+
+    :raises InputError: it isn't one of these.
+    """
+    for text in given:
+        key = text.partition("=")[0].strip()
+        if "=" in text and not f"{key}.".startswith(tuple(f"{name}." for name in settable)):
+            raise InputError(f"--set: {key}: evaluate takes it from the run; what can be set is {', '.join(settable)}")
 
 
 def _resolved(run: RunFolder) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from rtx_core.checkpoint import Checkpoint
+    from rtx_core.components import Callback
     from rtx_core.registry import Registry
 
 _PROBE = Path(__file__).with_name("verify_resume_probe.py")
@@ -50,9 +51,11 @@ class VerifyResume(Command):
 
         if arguments.steps < 1 or arguments.more < 1:
             raise InputError("--steps and --more are at least 1")
-        config.load(arguments.pipeline, sets=arguments.sets, registry=registry)
+        pipeline = config.load(arguments.pipeline, sets=arguments.sets, registry=registry)
         with tempfile.TemporaryDirectory(prefix="rtx-verify-") as scratch:
-            findings = _findings(_Trials(arguments, [file.path for file in registry.files], Path(scratch)))
+            findings = _findings(
+                _Trials(arguments, pipeline.callbacks, [file.path for file in registry.files], Path(scratch))
+            )
         for line in findings:
             print(line)
         if findings:
@@ -85,10 +88,11 @@ def _findings(trials: _Trials) -> list[str]:
 
 @attrs.frozen
 class _Trial:
-    """A run's folder, and the folder of what the probe noted in it."""
+    """A run's folder, the folder of what the probe noted in it, and the run's callbacks."""
 
     folder: Path
     notes: Path
+    callbacks: Mapping[str, Callback]
 
     @property
     def last(self) -> Checkpoint:
@@ -107,18 +111,29 @@ class _Trial:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Those of metrics.jsonl, without the speed."""
+        """Those of metrics.jsonl, without what is of the clock and the machine."""
+        from rtx_core.run import measured_of_machine
+
         lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [{k: v for k, v in json.loads(line).items() if k != "tokens_per_second"} for line in lines]
+        return [
+            {name: value for name, value in json.loads(line).items() if not measured_of_machine(name, self.callbacks)}
+            for line in lines
+        ]
 
 
 class _Trials:
     """Starts runs in processes of their own, as a person would."""
 
-    def __init__(self, arguments: argparse.Namespace, plugins: Sequence[Path], scratch: Path) -> None:
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        callbacks: Mapping[str, Callback],
+        plugins: Sequence[Path],
+        scratch: Path,
+    ) -> None:
         self.steps = arguments.steps
         self._total = arguments.steps + arguments.more
-        self._arguments, self._plugins, self._scratch = arguments, plugins, scratch
+        self._arguments, self._callbacks, self._plugins, self._scratch = arguments, callbacks, plugins, scratch
         self._count = 0
 
     def straight(self) -> _Trial:
@@ -157,7 +172,8 @@ class _Trials:
 
     def _next(self) -> _Trial:
         self._count += 1
-        trial = _Trial(self._scratch / f"run-{self._count}", self._scratch / f"notes-{self._count}")
+        run, notes = (self._scratch / f"{what}-{self._count}" for what in ("run", "notes"))
+        trial = _Trial(run, notes, self._callbacks)
         trial.notes.mkdir()
         return trial
 

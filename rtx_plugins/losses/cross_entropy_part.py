@@ -65,6 +65,6 @@ class ChunkedCrossEntropyPart(CrossEntropyPart):
             return self.of_logits(project(rows), classes)
 
         # Of no rows there is one chunk, which is empty: so the sum always has a graph.
-        chunks = zip(features.split(self.chunk_size), targets.split(self.chunk_size), strict=True)
+        chunks = zip(torch.split(features, self.chunk_size), torch.split(targets, self.chunk_size), strict=True)
         sums = [cast("torch.Tensor", checkpoint(of_chunk, *chunk, use_reentrant=False)) for chunk in chunks]
         return torch.stack(sums).sum()

@@ -62,7 +62,8 @@ class Embedding(Task):
     """Pairs of texts that belong together, an anchor and its positive, perhaps with texts that are near but wrong.
 
     ``predict`` adds ``embedding``, a list of numbers, of whichever of the columns is there; where there are several of
-    them, an object with an embedding for each (``anchor``, ``positive``, ``negative``, of a list of negatives a list).
+    them, an object with an embedding for each (``anchor``, ``positive``, ``negative``, of a list of negatives a list;
+    null where a record has none).
     """
 
     default_loss: ClassVar[str] = "in_batch_contrastive"
@@ -275,12 +276,12 @@ class EmbeddingPart:
         if len(set(roles)) == 1 and roles[0] is not TextRole.NEGATIVE:
             only: list[float] = embeddings[0]
             return only
-        named: dict[str, Any] = {
-            role.name.lower(): embedding
-            for role, embedding in zip(roles, embeddings, strict=True)
-            if role is not TextRole.NEGATIVE
-        }
-        negatives = embeddings[len(named) :]
+        # Each role that the task has, so that all such answers have the same columns in a table.
+        named: dict[str, Any] = {"anchor": None, "positive": None}
+        named |= {} if self.task.negative is None else {"negative": None}
+        others = [role for role in roles if role is not TextRole.NEGATIVE]
+        named |= {role.name.lower(): embedding for role, embedding in zip(others, embeddings, strict=False)}
+        negatives = embeddings[len(others) :]
         if negatives:
             is_list = not isinstance(record.values[self.task.negative or ""], str)
             named["negative"] = negatives if is_list else negatives[0]

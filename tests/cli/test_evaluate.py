@@ -209,7 +209,10 @@ def test_plugin_files_of_the_run_are_asked_for(rtx, folder, mine):
             'no metric "acuracy" is installed; did you mean "accuracy"',
         ),
         (("run", "--set", "task.threshold=2.0"), "task.threshold: a threshold lies between 0 and 1, got 2.0"),
-        (("run", "--set", "architecture.hidden_size=32"), "model.safetensors: bert.embeddings.word_embe"),
+        (("run", "--set", "optimizer.lr=1.0"), "--set: optimizer.lr: evaluate takes it from the run; what can be set is"),
+        (("run", "--set", "training.eval_batch_sizes=1"), "--set: training.eval_batch_sizes: evaluate takes it from the"),
+        (("run", "--set", "architecture.hidden_size=32"), "--set: architecture.hidden_size: evaluate takes it from the"),
+        (("run", "--data", "new.jsonl", "--set", "data.limit=1"), "--set: data.limit: evaluate takes it from the run"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

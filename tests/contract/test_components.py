@@ -1,7 +1,6 @@
 """What every component that we ship promises: a new one is tested by standing in pyproject.toml."""
 
 import ast
-import copy
 import importlib
 import importlib.metadata
 import inspect
@@ -15,16 +14,14 @@ from typing import get_args
 import attrs
 import numpy as np
 import pytest
-import torch
 
-from rtx_core import Horizon, InputError, Length, Outputs, TextRole
-from rtx_core.components import KINDS, SpanRole, TargetKind
+from rtx_core import Horizon, InputError, Length
+from rtx_core.components import KINDS, TargetKind
 from rtx_core.schedule import build_schedule, momentum
 from rtx_plugins.commands.describe import describe
 from rtx_plugins.schedulers.constant import Constant
 from rtx_plugins.schedulers.linear import Linear
 from rtx_plugins.schedulers.sequence import Part
-from rtx_plugins.tasks.span_rows import rows_of_text
 
 DISTRIBUTION = "rtx-transformers"
 
@@ -32,6 +29,7 @@ EXAMPLES = {
     "lr": 0.05,
     "warmup": Length.parse("2 steps"),
     "base_ratio": 0.25,
+    "match": ("*.bias",),
     "milestones": (Length.parse("2 steps"), Length.parse("50%")),
     "parts": (Part(scheduler=Constant(), length=Length.parse("50%")), Part(scheduler=Linear())),
     "step_size": Length.parse("25%"),
@@ -44,6 +42,17 @@ MODULES = {
     if point.dist is not None and point.dist.name == DISTRIBUTION
 }
 """Our entry points, ``kind.name`` to module."""
+
+
+INSTALLED = {f"{point.dist.name}:{point.name}": point for point in importlib.metadata.entry_points(group="rtx.v1")}
+"""Everybody's entry points."""
+
+
+def of_any_distribution(installed):
+    """The class behind an entry point of whichever distribution."""
+    point = INSTALLED[installed]
+    kind, _, name = point.name.partition(".")
+    return getattr(point.load(), kind)()[name]
 
 
 def of_kind(kind):
@@ -80,11 +89,12 @@ def field_docstrings(cls):
 # --- every kind -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", sorted(MODULES))
-def test_every_part_can_be_shown(point):
+@pytest.mark.parametrize("installed", sorted(INSTALLED))
+def test_every_part_can_be_shown(installed):
     """What ``plugins show`` prints has each field that a table may set, with a type in words and its docstring."""
-    shown = {field.name: field for field in describe(component(point))}
-    assert list(shown) == [field.name for field in attrs.fields(component(point)) if field.init]
+    cls = of_any_distribution(installed)
+    shown = {field.name: field for field in describe(cls)}
+    assert list(shown) == [field.name for field in attrs.fields(cls) if field.init]
     assert all(field.type and field.doc for field in shown.values())
 
 
@@ -107,15 +117,14 @@ def test_a_component_says_what_it_is(point):
     assert importlib.import_module(MODULES[point]).__doc__
 
 
-@pytest.mark.parametrize("point", sorted(MODULES))
-def test_every_field_has_its_docstring(point):
-    """Under each field, in the class that declares it, stands what it means: ``plugins show`` prints it."""
+@pytest.mark.parametrize("installed", sorted(INSTALLED))
+def test_every_field_has_its_docstring(installed):
+    """Whoever published it: under each field, in the class that declares it, stands what it means."""
     documented = set()
-    for cls in component(point).__mro__:
+    for cls in of_any_distribution(installed).__mro__:
         if attrs.has(cls):
             documented |= field_docstrings(cls)
-    undocumented = {field.name for field in attrs.fields(component(point))} - documented
-    assert undocumented == set()
+    assert {field.name for field in attrs.fields(of_any_distribution(installed))} - documented == set()
 
 
 def test_no_component_module_imports_torch():
@@ -211,39 +220,6 @@ def test_a_schedule_is_a_pure_function(point):
 
 # --- targets ----------------------------------------------------------------------------------------------------------
 
-CLASSES = torch.tensor([0, 3, -100, 1, 1, -100, 2])
-"""Seven rows of 4 classes, of which two are ignored."""
-
-
-def targets_of(point, classes):
-    """Targets of the first kind that a loss or metric takes, made of classes; an ignored one is NaN among numbers.
-
-    Of embeddings every two rows are a pair; an ignored one belongs to nobody. Of spans every row is a sequence of one
-    token for a loss, and every two rows a text and what answers it for a metric.
-    """
-    kind, *_ = component(point).target_kinds
-    if kind == "class":
-        return classes
-    rows = torch.arange(len(classes))
-    if kind == "embedding":
-        roles = (rows % 2).masked_fill(classes == -100, TextRole.NEGATIVE)
-        return torch.stack([roles, rows, torch.zeros_like(rows)], dim=1)
-    if kind == "span":
-        marks = torch.ones_like(rows).masked_fill(classes < 0, -1)
-        if point.startswith("loss."):
-            return torch.stack([rows * 0, marks, marks, rows * 0, rows * 0 + 1], dim=1)
-        answers = torch.tensor([SpanRole.REFERENCE, 0, 0, 0, 1])
-        return torch.from_numpy(rows_of_text("bc")).where((rows % 2 == 0).unsqueeze(1), answers)
-    values = torch.nn.functional.one_hot(classes.clamp_min(0), 4).float()
-    if kind == "values":
-        values = values * 3.5 - torch.arange(len(classes)).unsqueeze(1) / 7.0
-    return values.masked_fill((classes < 0).unsqueeze(1), torch.nan)
-
-
-def outputs_of(point):
-    """Four outputs, of spans the two that they have."""
-    return Outputs(size=2 if component(point).target_kinds == ("span",) else 4)
-
 
 @pytest.mark.parametrize("point", of_kind("loss") + of_kind("metric") + of_kind("task"))
 def test_what_targets_it_takes_is_said(point):
@@ -252,77 +228,3 @@ def test_what_targets_it_takes_is_said(point):
     kinds = (cls.target_kind,) if point.startswith("task.") else cls.target_kinds
     assert kinds
     assert set(kinds) <= set(get_args(TargetKind))
-
-
-# --- losses -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sizes", [(7,), (1, 6), (3, 4), (1,) * 7])
-@pytest.mark.parametrize("point", [point for point in of_kind("loss") if not component(point).whole_step])
-def test_a_loss_does_not_mind_the_cut(point, sizes):
-    """Weights, sums and gradients of the pieces add to those of the whole, ignored targets included."""
-    outputs = outputs_of(point)
-    part = settings(point).build(outputs)
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(7, outputs.size, generator=generator, dtype=torch.float64)
-    targets = targets_of(point, CLASSES)
-    whole, cut = (logits.clone().requires_grad_() for _ in range(2))
-    expected = part.of_logits(whole, targets)
-    expected.backward()
-    pieces = list(zip(cut.split(sizes), targets.split(sizes), strict=True))
-    total = torch.stack([part.of_logits(*piece) for piece in pieces]).sum()
-    total.backward()
-    assert sum(part.weight(piece) for _, piece in pieces) == part.weight(targets)
-    torch.testing.assert_close(total, expected, rtol=1e-14, atol=0)
-    torch.testing.assert_close(cut.grad, whole.grad, rtol=1e-14, atol=0)
-
-
-@pytest.mark.parametrize("point", of_kind("loss"))
-def test_a_loss_of_nothing_is_nothing(point):
-    """Where every target is ignored the weight is 0 and the sum is a finite 0."""
-    outputs = outputs_of(point)
-    part = settings(point).build(outputs)
-    targets = targets_of(point, torch.full((3,), -100))
-    assert part.weight(targets) == 0.0
-    assert part.of_logits(torch.randn(3, outputs.size), targets).item() == 0.0
-
-
-# --- metrics ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("point", of_kind("metric"))
-def test_a_metric_adds_up(point):
-    """Batches, and sums of two processes, give the value of the whole; a reset forgets; names are as declared."""
-    metric = settings(point)
-    generator = torch.Generator().manual_seed(0)
-    targets = targets_of(point, torch.randint(-1, 4, (40,), generator=generator))
-    rows = torch.randn(40, 4, generator=generator), targets, torch.ones(40), torch.arange(40) // 2
-    outputs = Outputs(size=4, labels=("B-a", "I-a", "B-b", "O"), scheme="IOB2")
-    whole, first, second = (metric.build(outputs) for _ in range(3))
-    whole.update_by_sample(*rows)
-    first.update_by_sample(*rows)
-    first.reset()
-    for number, batch in enumerate(zip(*(tensor.split(6) for tensor in rows), strict=True)):
-        (first, second)[number % 2].update_by_sample(*batch)
-    first.add(**second.sums)
-    for name, tensors in second.rows.items():
-        first.collect(**{name: torch.cat(tensors)})
-    expected = whole.compute()
-    added = first.compute()
-    assert added.keys() == expected.keys() == metric.names().keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(added[name], value, rtol=1e-12)
-        assert np.isfinite(value).all()
-
-
-# --- callbacks --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("point", of_kind("callback"))
-def test_a_callback_with_state_can_be_restored(point):
-    """What keeps state takes it back, and gives it out unchanged."""
-    part, other = (settings(point).build() for _ in range(2))
-    assert hasattr(part, "state_dict") == hasattr(part, "load_state_dict")
-    if hasattr(part, "state_dict"):
-        other.load_state_dict(copy.deepcopy(part.state_dict()))
-        assert other.state_dict() == part.state_dict()

@@ -137,6 +137,12 @@ def test_what_a_callback_lost_is_named(verify, start, step, lost):
     assert any(line.startswith(("metrics.jsonl: lr of step 7", "metrics.jsonl: drift/mean of step 6")) for line in out)
 
 
+def test_what_is_of_the_machine_is_not_compared(verify):
+    """``throughput`` has other values in every run, and no checkpoint has them."""
+    status, out, err = verify("--set", "callbacks.throughput.enabled=true")
+    assert (status, out, err) == (0, ["pipeline.toml: 5 steps, kill and 4 more equal 9, to the bit"], [])
+
+
 def test_two_parts_that_lost_something_are_both_named(verify):
     """Carrying over one of them doesn't make the runs equal, both do."""
     one = ("self.seen = 0", "self.seen += 1; run.lr_scale = 1 / self.seen")

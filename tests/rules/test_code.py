@@ -74,6 +74,9 @@ def test_every_public_definition_of_the_core_has_a_docstring():
 
 
 def doc(node):
+    """The docstring; a property's setter shares its getter's."""
+    if any(isinstance(one, ast.Attribute) and one.attr == "setter" for one in getattr(node, "decorator_list", ())):
+        return "that of the getter"
     return (ast.get_docstring(node) or "").strip()
 
 

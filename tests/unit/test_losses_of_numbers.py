@@ -189,3 +189,10 @@ def test_what_cannot_be_balanced_is_named(outputs, message):
     """A label that no training record has, or that all have, is refused by its name."""
     with pytest.raises(InputError, match=message):
         BinaryCrossEntropy(positive_weights="balanced").build(outputs)
+
+
+@pytest.mark.parametrize("component", COMPONENTS[:2])
+def test_the_gradient_of_labels_is_that_of_the_formula(component):
+    """Numerical differentiation agrees, with smoothing and weights too, and is 0 where a target is ignored."""
+    logits, targets = rows(1, labels=True)
+    assert torch.autograd.gradcheck(lambda x: part_of(component).of_logits(x, targets), logits.requires_grad_())

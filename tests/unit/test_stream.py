@@ -121,6 +121,14 @@ def test_shards_and_blocks_come_in_another_order_each_epoch():
     assert len(set(orders)) == 4
 
 
+def test_every_sample_of_the_stream_has_its_own_id():
+    """So that a part that leaves one out leaves out no other, in this epoch or the next."""
+    ids = [
+        i for pieces in stream(batch_size=15).iterate(0, 3, 0) for batch in pieces for i in batch.sample_ids.tolist()
+    ]
+    assert len(set(ids)) == 45
+
+
 def test_a_mask_is_another_in_each_epoch():
     """A sample's chance comes from the seed, the epoch and its place."""
     made = steps(stream(batch_size=15), 3)

@@ -101,7 +101,11 @@ def test_a_key_is_suggested(suggested, table, line, message, mended):
         ('preset = "tiny"', 'preset = "tinny"', 'has no preset "tinny"; did you mean "tiny"?'),
         ('preset = "tiny"', 'preset = "huge"', 'has no preset "huge"; there are: tiny, mini, small'),
         ("[optimizer]", '[optimizer]\ntype = "adamw_torch"', 'did you mean "adamw"?'),
-        ("[optimizer]", '[optimizer]\ntype = "zebra"', 'no optimizer "zebra" is installed; there are: adamw'),
+        (
+            "[optimizer]",
+            '[optimizer]\ntype = "zebra"',
+            'no optimizer "zebra" is installed; there are: adafactor, adam, adamw, muon, sgd',
+        ),
         (
             "[optimizer]",
             "[callbacks.progres]\n[optimizer]",

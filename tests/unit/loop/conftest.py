@@ -6,6 +6,7 @@ import types
 
 import attrs
 import pytest
+from safetensors.torch import load_file
 
 from rtx_core import Callback, Metric, MetricPart, config, hookimpl
 from rtx_core.console import Console
@@ -122,6 +123,45 @@ class Refuse(Callback):
         return run.step not in self.steps
 
 
+@attrs.frozen(kw_only=True)
+class Inject(Callback):
+    """Fixture I: makes the loss or the gradient of the given steps NaN or infinite.
+
+    Of a loss it may be the one alone that a sample counts in.
+    """
+
+    steps: tuple[int, ...]
+    value: str = "nan"
+    gradient: bool = False
+    sample: int | None = None
+
+    @hookimpl(wrapper=True)
+    def compute_loss(self, run, batch):
+        loss = yield
+        counted = batch.target_samples[batch.targets >= 0].tolist()
+        hit = run.step in self.steps and (self.sample is None or self.sample in counted)
+        return loss * float(self.value) if hit and not self.gradient else loss
+
+    @hookimpl(wrapper=True)
+    def backward(self, run):
+        answer = yield
+        if self.gradient and run.step in self.steps:
+            run.model.parameters_by_name()["classifier.bias"].grad[0] = float(self.value)
+        return answer
+
+
+@attrs.frozen(kw_only=True)
+class LeaveOut(Callback):
+    """Ignores the targets of some samples from a step on, up to another."""
+
+    samples: tuple[int, ...]
+    since: int
+    until: int = 1000
+
+    def on_step_end(self, run):
+        run.left_out = frozenset(self.samples if self.since <= run.step < self.until else ())
+
+
 class Watch:
     """Keeps what a run went through, for the test to look at."""
 
@@ -168,7 +208,7 @@ def plugins():
 
     @hookimpl
     def callback():
-        return {"zero_head": ZeroHead, "refuse": Refuse, "watch": Watching}
+        return {"zero_head": ZeroHead, "refuse": Refuse, "watch": Watching, "inject": Inject, "leave_out": LeaveOut}
 
     @hookimpl
     def metric():
@@ -195,6 +235,10 @@ class Outcome:
     @property
     def checkpoints(self):
         return sorted(int(p.name.removeprefix("step-")) for p in (self.folder / "checkpoints").glob("step-*"))
+
+    def saved(self, step, file="model"):
+        """The tensors of a file of a checkpoint."""
+        return load_file(self.folder / "checkpoints" / f"step-{step:08d}" / f"{file}.safetensors")
 
     def parameter(self, name):
         return self.watch.run.model.parameters_by_name()[name].detach()

@@ -27,7 +27,7 @@ def test_a_run_of_one_rate_names_no_other(train):
 
 
 def test_decay_shrinks_matrices_and_leaves_norms_and_biases(train):
-    """Case 13 in a run whose gradients are exactly 0: lr 0.1, decay 0.1: × 0.99 for matrices and tables, 1 for the rest."""
+    """Case 13 in a run whose gradients are 0, lr 0.1, decay 0.1: matrices and tables × 0.99, the rest as it was."""
     # Logits of 200 and −200 for a class that is right: the softmax is 1 and 0 in float32.
     settings = {"extra": "[callbacks.zero_head]\nbias = [200.0, -200.0]\n"}
     records = [{"text": "a", "label": "0"}, {"text": "b", "label": "0"}]

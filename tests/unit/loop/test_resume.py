@@ -344,7 +344,8 @@ def test_case_18_damaged_checkpoints_are_passed_over(train, parts, tmp_path):
         os.truncate(file, 0)
     ours = train(TWENTY, **settings, resume=True)
     warned = [line for line in ours.said.splitlines() if line.startswith("warning: ")]
-    assert [line.split()[2] for line in warned] == ["step-00000008", "step-00000006", "step-00000004"]
+    passed_over = [line.split()[2] for line in warned if "step-" in line]
+    assert passed_over == ["step-00000008", "step-00000006", "step-00000004"]
     assert "resumed from step-00000002" in ours.said
     assert_same_run(ours, train(TWENTY, sets=sets))
     aside = sorted(path.name for path in checkpoints.glob(".aside-*"))

@@ -131,4 +131,5 @@ def test_awkward_records(tmp_path, row):
             return
         prepared = prepare(pipeline, console=console, cache=False)
     assert [shown(prepared.train[number]) for number in range(len(prepared.train))] == expected
-    assert said.getvalue().splitlines() == notes[0]
+    lost = [line for line in said.getvalue().splitlines() if not line.startswith(("warning: ", "note: "))]
+    assert lost == notes[0]

@@ -169,7 +169,7 @@ def test_a_column_of_negatives_that_no_record_has_is_an_error(record):
 
 
 def test_an_embedding_is_answered_of_what_is_there(part, record):
-    """Of one column a list of numbers, of several an object by role, negatives as they were written."""
+    """Of one column a list of numbers, of several an object with every role, negatives as they were written."""
     task = part(negative="wrong")
     records = [
         record(anchor="a"),
@@ -185,11 +185,17 @@ def test_an_embedding_is_answered_of_what_is_there(part, record):
     assert task.answers(records, rows, scores=True) == [
         {"embedding": [0.0, 1.0]},
         {"embedding": [0.0, 1.0]},
-        {"embedding": {"anchor": [0.0, 1.0], "positive": [2.0, 3.0]}},
-        {"embedding": {"anchor": [0.0, 1.0], "negative": [2.0, 3.0]}},
+        {"embedding": {"anchor": [0.0, 1.0], "positive": [2.0, 3.0], "negative": None}},
+        {"embedding": {"anchor": [0.0, 1.0], "positive": None, "negative": [2.0, 3.0]}},
         {"embedding": {"anchor": [0.0, 1.0], "positive": [2.0, 3.0], "negative": [[4.0, 5.0], [6.0, 7.0]]}},
-        {"embedding": {"negative": [[0.0, 1.0]]}},
+        {"embedding": {"anchor": None, "positive": None, "negative": [[0.0, 1.0]]}},
     ]
+
+
+def test_a_task_without_negatives_answers_without_them(part, record):
+    """Two embeddings, nothing for a column that was never asked for."""
+    answers = part().answers([record(anchor="a", positive="b")], [torch.arange(4.0).reshape(2, 2)], scores=False)
+    assert answers == [{"embedding": {"anchor": [0.0, 1.0], "positive": [2.0, 3.0]}}]
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
