@@ -15,7 +15,7 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     add_sets(parser)
 
 
-def add_sets(parser: argparse.ArgumentParser) -> None:
+def add_sets(parser: argparse.ArgumentParser, *, example: str = "optimizer.lr=1e-4") -> None:
     """``--set``, as ``arguments.sets``."""
     parser.add_argument(
         "--set",
@@ -23,7 +23,7 @@ def add_sets(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="sets",
         metavar="KEY=VALUE",
-        help="another value for one key, as optimizer.lr=1e-4; KEY=unset takes one away; may repeat",
+        help=f"another value for one key, as {example}; KEY=unset takes one away; may repeat",
     )
 
 

@@ -15,6 +15,8 @@ from rtx_core.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import tokenizers
+
     from rtx_core.components import TaskPart
     from rtx_core.console import Console
     from rtx_core.lint import Surveyor
@@ -162,6 +164,13 @@ def in_lists(items: Iterable[T], most: int, *, size: Callable[[T], int] | None =
         raise
     if some:
         yield some
+
+
+def rows_needed(tokenizer: tokenizers.Tokenizer) -> int:
+    """Rows of a token table that has one for each token. A vocabulary with a line twice has numbers without a token, so
+    the highest number counts.
+    """
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
 def _characters(record: Record) -> int:

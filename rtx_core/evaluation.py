@@ -147,8 +147,9 @@ class Evaluator:
         values: dict[str, Any] = {}
         if weight or self.whole_step is None:  # judged queries and documents make no pairs, so there is no loss to tell
             values["loss"] = summed_up / weight if weight else float("nan")
-        for part in self.metrics.values():
-            values.update({name: _plain(value) for name, value in part.compute().items()})
+        for name, part in self.metrics.items():
+            with _blamed(f"metric.{name}", "compute"):
+                values.update({name: _plain(value) for name, value in part.compute().items()})
         return values
 
     def logits(self, store: SampleStore) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,8 +229,9 @@ class Evaluator:
         measured = getattr(self.task, "measured", None)
         if measured is not None:
             targets = measured(targets)
-        for part in self.metrics.values():
-            part.update_by_sample(predictions, targets, counted, samples)
+        for name, part in self.metrics.items():
+            with _blamed(f"metric.{name}", "update"):
+                part.update_by_sample(predictions, targets, counted, samples)
 
     def _merged(
         self, logits: torch.Tensor, targets: torch.Tensor, samples: torch.Tensor
@@ -242,6 +244,16 @@ class Evaluator:
             sums = {name: torch.as_tensor(value, device=self.strategy.device) for name, value in part.sums.items()}
             part.sums = self.strategy.sum_tensors(sums)
             part.rows = {name: [self.strategy.gather(torch.cat(rows))] for name, rows in part.rows.items()}
+
+
+@contextmanager
+def _blamed(part: str, method: str) -> Iterator[None]:
+    """What a part raises names it, so that a mistake of a plugin is not taken for one of rtx."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in {method} of {part}")
+        raise
 
 
 def _counted(targets: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from rtx_core import weights
 from rtx_core.batches import cut_by_length
 from rtx_core.components import Outputs
 from rtx_core.config import load_parts
+from rtx_core.encoding import rows_needed
 from rtx_core.errors import DataError, InputError
 from rtx_core.folder import RunFolder
 from rtx_core.model import Model, make_model
@@ -284,7 +285,7 @@ def _tokenizer(file: Path, vocab_size: int) -> tokenizers.Tokenizer:
         tokenizer = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises Exception itself
         raise InputError(f"{file} can't be read: {error}") from error
-    tokens = tokenizer.get_vocab_size(with_added_tokens=True)
+    tokens = rows_needed(tokenizer)
     if tokens > vocab_size:
         raise InputError(f"{file} has {tokens} tokens, but the model's table has only {vocab_size} rows")
     return tokenizer

@@ -14,7 +14,7 @@ import attrs
 from rtx_core.cache import Cache, default_folder
 from rtx_core.components import Outputs
 from rtx_core.config.pipeline import eval_name
-from rtx_core.encoding import SetEncoding, in_lists
+from rtx_core.encoding import SetEncoding, in_lists, rows_needed
 from rtx_core.epochs import plan_epochs, streamed_epochs
 from rtx_core.errors import InputError
 from rtx_core.folder import write_text_atomically
@@ -284,7 +284,7 @@ def _outputs(
 
 
 def _table_rows(architecture: Architecture, tokenizer: tokenizers.Tokenizer) -> int:
-    tokens = tokenizer.get_vocab_size(with_added_tokens=True)
+    tokens = rows_needed(tokenizer)
     rows = architecture.vocab_size or tokens
     if tokens > rows:
         raise InputError(

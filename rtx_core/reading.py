@@ -177,16 +177,21 @@ def divide(
             name = "" if stratum is None else stratum(record)
             strata.append(numbers.setdefault(name, len(numbers)))
         sizes.append(len(strata))
-    sides = _sides(np.frombuffer(hashes, ">u8").reshape(-1, 2), np.array(strata, np.int64), settings, folds)
-    _refuse_empty(sides, settings, stratified=stratum is not None)
-    if folds is not None and _EVAL not in sides:
-        raise InputError(f"data.folds: fold {folds.index or 1} of {folds.count} has no record; take fewer folds")
+    of_records = np.frombuffer(hashes, ">u8").reshape(-1, 2)
+    sides, filled = _sides(of_records, np.array(strata, np.int64), settings, folds)
+    _refuse_empty(sides, of_records, settings, stratified=stratum is not None)
+    # Whichever is held out now, so that a series doesn't train its first folds only to find that a later one is empty.
+    empty = () if folds is None else [fold for fold in range(1, folds.count + 1) if fold not in filled]
+    if folds is not None and empty:
+        raise InputError(f"data.folds: fold {empty[0]} of {folds.count} has no record; take fewer folds")
     return [sides[start:stop].tobytes() for start, stop in itertools.pairwise(sizes)]
 
 
-def _sides(hashes: np.ndarray, strata: np.ndarray, settings: Split, folds: Folds | None) -> np.ndarray:
-    """The side of each record, from its hash ``[N, 2]`` and the number of its stratum ``[N]``."""
-    sides = np.full(len(strata), _TRAIN, np.uint8)
+def _sides(hashes: np.ndarray, strata: np.ndarray, settings: Split, folds: Folds | None) -> tuple[np.ndarray, set[int]]:
+    """The side of each record, from its hash ``[N, 2]`` and the number of its stratum ``[N]``, and the folds, from 1,
+    that have a record.
+    """
+    sides, filled = np.full(len(strata), _TRAIN, np.uint8), set[int]()
     order = np.lexsort((hashes[:, 1], hashes[:, 0], strata))
     ordered = strata[order]
     new_stratum = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -207,26 +212,31 @@ def _sides(hashes: np.ndarray, strata: np.ndarray, settings: Split, folds: Folds
                 sides[members[begin:end]], for_eval = _EVAL, for_eval - size
         if folds is not None:
             left = [(b, e) for b, e in itertools.pairwise(begins) if sides[members[b]] == _TRAIN]
-            _hold_out(sides, members, left, folds)
-    return sides
+            filled |= _hold_out(sides, members, left, folds)
+    return sides, filled
 
 
-def _hold_out(sides: np.ndarray, members: np.ndarray, groups: list[tuple[int, int]], folds: Folds) -> None:
-    """Put one of the folds of these groups of equal records on the side of evaluation."""
-    total, before = sum(end - begin for begin, end in groups), 0
+def _hold_out(sides: np.ndarray, members: np.ndarray, groups: list[tuple[int, int]], folds: Folds) -> set[int]:
+    """Put one of the folds of these groups of equal records on the side of evaluation; all that get a group."""
+    total, before, filled = sum(end - begin for begin, end in groups), 0, set[int]()
     for begin, end in groups:
-        if before * folds.count // total == (folds.index or 1) - 1:
+        fold = before * folds.count // total + 1
+        filled.add(fold)
+        if fold == (folds.index or 1):
             sides[members[begin:end]] = _EVAL
         before += end - begin
+    return filled
 
 
-def _refuse_empty(sides: np.ndarray, settings: Split, *, stratified: bool) -> None:
+def _refuse_empty(sides: np.ndarray, hashes: np.ndarray, settings: Split, *, stratified: bool) -> None:
     total = len(sides)
     for name, share, side in (("eval", settings.eval, _EVAL), ("test", settings.test, _TEST)):
         if share and side not in sides:
             within = " of each label" if stratified else ""
+            different = len(np.unique(hashes, axis=0))
+            equal = "" if different == total else f", of which {different} are different (equal ones stay together)"
             raise InputError(
-                f"data.split.{name}: a share of {share:g}{within} holds out none of the {total} records; "
+                f"data.split.{name}: a share of {share:g}{within} holds out none of the {total} records{equal}; "
                 "give a larger share or more data"
             )
     if _TRAIN not in sides:

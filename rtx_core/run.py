@@ -163,8 +163,8 @@ class Run:
         self.rewind_requested = True
 
     def improves(self, value: float | None) -> bool:
-        """Whether a value of the monitor is better than the best so far; NaN never is."""
-        if value is None or value != value:  # noqa: PLR0124 - NaN alone differs from itself
+        """Whether a value of the monitor is better than the best so far; NaN and infinity never are."""
+        if value is None or not math.isfinite(value):
             return False
         if self.best_value is None:
             return True

@@ -133,7 +133,7 @@ def attention_rules(task: Task, architecture: Architecture) -> Iterator[tuple[Ke
             "lets a token see those after it; this task predicts the next one and needs a causal one",
         )
     if architecture.causal and not task.causal:
-        yield ("architecture",), "lets a token see only those before it; this task needs one that sees the whole text"
+        yield ("architecture",), "lets a token see only those before it; this task needs to see the whole text"
 
 
 def tuning_rules(task: Task, evals: Sequence[str]) -> Iterator[tuple[Keys, str]]:
@@ -241,9 +241,18 @@ def missing_files(data: DataSettings) -> Iterator[tuple[Keys, str]]:
 
 
 def _missing(path: Path) -> str | None:
+    try:
+        return _why_not_read(path)
+    except OSError as error:  # the name is too long, or a folder above it may not be entered
+        return f"{path}: {error.strerror}"
+
+
+def _why_not_read(path: Path) -> str | None:
     if glob.has_magic(str(path)) and not path.exists():
         found = any(True for _ in glob.iglob(str(path), recursive=True))  # noqa: PTH207 - the pattern is absolute
         return None if found else f"no file matches {path}"
     if path.is_dir():
         return f'{path} is a folder; name its files, as "{path.name}/*"'
-    return None if path.exists() else f"no such file: {path}"
+    if not path.exists():
+        return f"no such file: {path}"
+    return None if path.is_file() else f"{path} is no regular file; it is read more than once, which a pipe can't be"

@@ -22,6 +22,7 @@ SETS = ("train", "eval", "test")
 _FOLD_KEYS = ("folds", "fold")
 _STREAM_KEYS = ("streaming", "shuffle_window")
 _SHUFFLE_WINDOW = 10_000
+_count_of_folds = attrs.validators.and_(attrs.validators.ge(2), attrs.validators.le(1000))  # each fold is a run
 FROM_PYTHON = "python"
 """The ``type`` that resolved.toml gives to records that were handed over in Python; no file can say where they are."""
 
@@ -38,7 +39,7 @@ class Weight:
 class FoldKeys:
     """The keys that the core takes for cross-validation."""
 
-    folds: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(2)))
+    folds: int | None = attrs.field(default=None, validator=attrs.validators.optional(_count_of_folds))
     """Parts of the training data."""
     fold: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(1)))
     """The one that is held out."""

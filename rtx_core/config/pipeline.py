@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[^/\\\0]*[^/\\\0. ]")
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _positive = attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(2**31))
+# More than any machine has: OpenMP dies of some thousands of threads, and a million processes take the machine along.
+_at_most_1024 = attrs.validators.le(1024)
 """No machine has room for more; arithmetic with such integers would overflow instead."""
 
 
@@ -227,9 +229,11 @@ class TrainingSettings:
     """For a loss over pairs in the batch: leave equal texts out of each other's negatives. The order doesn't change."""
     deterministic: bool = False
     """Use only operations that give the same bits each time; on a GPU this is slower."""
-    workers: int = attrs.field(default=0, validator=attrs.validators.ge(0))
+    workers: int = attrs.field(default=0, validator=[attrs.validators.ge(0), _at_most_1024])
     """Processes that prepare batches; 0 prepares them in the training process. Changes no result."""
-    threads: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    threads: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional([attrs.validators.ge(1), _at_most_1024])
+    )
     """CPU threads of the computation; it changes bits. None: OMP_NUM_THREADS, else the physical cores divided by the
     processes on the machine."""
 

@@ -223,7 +223,7 @@ class Structurer:
             if node is None or value is FAILED:
                 continue
             broken = [] if field.metadata.get("finite") is False else list(_not_finite(value, node))
-            broken = broken or list(broken_rules(field, draft, value, node))
+            broken = broken or list(broken_rules(field, draft, value, node)) or list(_too_large(value, node))
             self.findings += [Finding.at(place, message) for place, message in broken]
             if broken:
                 values[field.name] = FAILED
@@ -378,14 +378,28 @@ def _draft(cls: type, values: Mapping[str, Any]) -> object:
 
 def _not_finite(value: Any, node: Node) -> Iterator[tuple[Node, str]]:
     """The floats of a field that are nan or infinite; a field that takes them has ``metadata={"finite": False}``."""
-    if isinstance(value, float) and not math.isfinite(value):
-        yield node, f"expected a finite number, got {value}"
-    elif isinstance(value, tuple):
+    for place, number in _single(value, node):
+        if isinstance(number, float) and not math.isfinite(number):
+            yield place, f"expected a finite number, got {number}"
+
+
+def _too_large(value: Any, node: Node) -> Iterator[tuple[Node, str]]:
+    """The integers of a field beyond 64 bits: TOML has none, but Python reads them, and libraries break on them."""
+    for place, number in _single(value, node):
+        if isinstance(number, int) and not -(2**63) <= number < 2**63:
+            yield place, "is too large for an integer of 64 bits"
+
+
+def _single(value: Any, node: Node) -> Iterator[tuple[Node, Any]]:
+    """Every single value in a field's, with its place."""
+    if isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _not_finite(item, node.part(index))
+            yield from _single(item, node.part(index))
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _not_finite(item, node.part(key))
+            yield from _single(item, node.part(key))
+    else:
+        yield node, value
 
 
 def _toml_value(text: str) -> Iterator[Any]:

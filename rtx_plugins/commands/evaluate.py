@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _OTHER = "data"
 """The name of a set that is given on the command line."""
 _SETTABLE = ("metrics", "task.threshold", "training.eval_batch_size")
-"""What ``--set`` changes, with all that is inside; of the run's own sets also ``data``. The rest is the kept model's."""
+"""What ``--set`` changes, and all inside it; ``data`` too where the sets are the run's own. The rest is the model's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +53,7 @@ class Evaluate(Command):
         parser.add_argument(
             "--data", type=Path, metavar="FILE", help="measure on this file instead; its values are data/…"
         )
-        add_sets(parser)
+        add_sets(parser, example="metrics.f1.average=none")
         parser.add_argument("--json", action="store_true", help="print the values for a program to read")
         add_device(parser)
         add_trust(parser)

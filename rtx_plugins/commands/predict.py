@@ -95,7 +95,8 @@ class Predict(Command):
         answered = _answered(source, trained, arguments)
         for name, other in answered.names.items():
             if name != other:
-                print(f'note: the input has a column "{name}"; the answer is in "{other}"', file=sys.stderr)
+                theirs = next(column for column in answered.columns if f"{column}.".startswith(f"{name}."))
+                print(f'note: the input has a column "{theirs}"; the answer is in "{other}"', file=sys.stderr)
         if output is None:
             _print_lines(answered)
         else:

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import itertools
+import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -172,6 +173,15 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
                 _refuse_lone_returns(raw, file)
             yield number, _decoded(raw, offset, file, number)
             offset += len(raw)
+
+
+def one_character(_part: object, _field: attrs.Attribute[str], value: str) -> None:
+    """A validator: one character that is neither a line's end nor NUL.
+
+    :raises ValueError: it is something else.
+    """
+    if len(value) != 1 or value in "\0\r\n":
+        raise ValueError(f"must be one character, and no line's end, got {json.dumps(value, ensure_ascii=False)}")
 
 
 def quoted(names: Iterable[str]) -> str:

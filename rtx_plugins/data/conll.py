@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from rtx_core import Data, DataError, hookimpl
-from rtx_plugins.data.common import FileData, Row, lines, quoted
+from rtx_plugins.data.common import FileData, Row, lines, one_character, quoted
 
 # Not str.split(): a no-break space may be part of a word.
 _BETWEEN = re.compile(r"[ \t]+")
@@ -31,9 +31,7 @@ class Conll(FileData):
 
     columns: tuple[str, ...] = attrs.field(validator=[attrs.validators.min_len(1), _different])
     """Names of the columns, from left to right: ``["word", "pos", "chunk", "tag"]``."""
-    delimiter: str | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.matches_re(r"[^\0\r\n]"))
-    )
+    delimiter: str | None = attrs.field(default=None, validator=attrs.validators.optional(one_character))
     """The character between fields, as ``"\\t"`` where words hold spaces; None takes any run of spaces and tabs."""
     skip: str | tuple[str, ...] = ()
     """Lines that begin so are passed over, as if they weren't there: ``"-DOCSTART-"``, ``["# ", "-DOCSTART-"]``."""

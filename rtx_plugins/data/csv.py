@@ -12,10 +12,12 @@ from pathlib import Path
 import attrs
 
 from rtx_core import Data, DataError, hookimpl
-from rtx_plugins.data.common import FileData, Row, lines, quoted, unpacked_name
+from rtx_plugins.data.common import FileData, Row, lines, one_character, quoted, unpacked_name
 
-_ONE_CHARACTER = attrs.validators.matches_re(r"[^\0\r\n]")
-_ONE_CHARACTER_OR_NONE = attrs.validators.matches_re(r"[^\0\r\n]?")
+
+def _one_character_or_none(part: object, field: attrs.Attribute[str], value: str) -> None:
+    if value:
+        one_character(part, field, value)
 
 
 @attrs.frozen(kw_only=True)
@@ -25,9 +27,9 @@ class Csv(FileData):
     Blank lines are skipped; an empty field in a file of one column is written ``""``.
     """
 
-    delimiter: str | None = attrs.field(default=None, validator=attrs.validators.optional(_ONE_CHARACTER))
+    delimiter: str | None = attrs.field(default=None, validator=attrs.validators.optional(one_character))
     """The character between fields; None takes a tab for ``.tsv`` files and a comma for all others."""
-    quotechar: str = attrs.field(default='"', validator=_ONE_CHARACTER_OR_NONE)
+    quotechar: str = attrs.field(default='"', validator=_one_character_or_none)
     """Stands around a field that holds the delimiter, line ends or itself (then doubled). Empty: quotes are text."""
 
     def check(self) -> Iterable[tuple[str, str]]:

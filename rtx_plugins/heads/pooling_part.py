@@ -29,7 +29,7 @@ class PoolingPart(nn.Module):
         if self.mode == "cls":
             pooled = states[batch.cu_seqlens[:-1][sequences]]
         elif self.mode == "mean":
-            pooled = _means(states, batch)[sequences]
+            pooled = sequence_means(states, batch)[sequences]
         else:
             pooled = _largest(states, batch)[sequences]
         return functional.normalize(pooled, dim=-1) if self.normalize else pooled
@@ -39,8 +39,8 @@ class PoolingPart(nn.Module):
         return features
 
 
-def _means(states: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """The mean over each sequence's tokens ``[B, H]``."""
+def sequence_means(states: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """The mean over each sequence's tokens ``[B, H]``, of hidden states ``[T, H]``."""
     sums = states.new_zeros(len(batch.lengths), states.shape[-1]).index_add(0, batch.sequence_ids, states)
     return sums / batch.cu_seqlens.diff().unsqueeze(-1)
 

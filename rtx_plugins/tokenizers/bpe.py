@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from rtx_core import SpecialTokens, Tokenizer, hookimpl
-from rtx_plugins.tokenizers.common import byte_level_bpe, to_train_on
+from rtx_plugins.tokenizers.common import LARGEST, byte_level_bpe, to_train_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,9 @@ _SMALLEST = 5 + 256  # the special tokens and every byte
 class Bpe(Tokenizer):
     """Pieces of words in bytes; the space before a word is part of its first piece (written ``Ġ``)."""
 
-    vocab_size: int = attrs.field(default=30_000, validator=attrs.validators.ge(_SMALLEST))
+    vocab_size: int = attrs.field(
+        default=30_000, validator=[attrs.validators.ge(_SMALLEST), attrs.validators.le(LARGEST)]
+    )
     """Most entries of the vocabulary, special tokens and the 256 bytes included; a small text may give fewer."""
     min_frequency: int = attrs.field(default=2, validator=attrs.validators.ge(1))
     """Two pieces are joined into one only where they stand together at least this often."""

@@ -21,6 +21,10 @@ CONTINUATION = "##"
 MAX_WORD_LENGTH = 100
 """Characters of the longest word that is cut into pieces; BERT takes a longer one as unknown."""
 
+LARGEST = 2**24
+"""Entries of the largest vocabulary to train; the trainers set memory aside for as many as are asked for, and abort the
+process where there is not so much."""
+
 _LONGEST_WORD = 1000
 _LONG_RUN = re.compile(rf"\S{{{_LONGEST_WORD}}}|\s{{{_LONGEST_WORD}}}")  # white space is a word too where it is kept
 

@@ -17,7 +17,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from rtx_core import InputError, SpecialTokens, Tokenizer, hookimpl
-from rtx_plugins.tokenizers.common import registered, template, to_train_on
+from rtx_plugins.tokenizers.common import LARGEST, registered, template, to_train_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +35,9 @@ class Unigram(Tokenizer):
     is unknown.
     """
 
-    vocab_size: int = attrs.field(default=30_000, validator=attrs.validators.ge(_SMALLEST))
+    vocab_size: int = attrs.field(
+        default=30_000, validator=[attrs.validators.ge(_SMALLEST), attrs.validators.le(LARGEST)]
+    )
     """Most entries of the vocabulary, special tokens and all characters of the text included; a small text may give
     fewer."""
     max_piece_length: int = attrs.field(default=16, validator=attrs.validators.ge(1))

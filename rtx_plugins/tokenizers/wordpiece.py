@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from rtx_core import InputError, SpecialTokens, Tokenizer, hookimpl
-from rtx_plugins.tokenizers.common import CONTINUATION, MAX_WORD_LENGTH, bert_wordpiece
+from rtx_plugins.tokenizers.common import CONTINUATION, LARGEST, MAX_WORD_LENGTH, bert_wordpiece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,9 @@ _REPEATS = 1000  # a word of 100 characters makes a text of 100 kB, whatever its
 class WordPiece(Tokenizer):
     """Pieces of words, longest match first; every word is normalised as BERT does."""
 
-    vocab_size: int = attrs.field(default=30_000, validator=attrs.validators.ge(_SMALLEST))
+    vocab_size: int = attrs.field(
+        default=30_000, validator=[attrs.validators.ge(_SMALLEST), attrs.validators.le(LARGEST)]
+    )
     """Most entries of the vocabulary, special tokens included; a small text may give fewer. Where it has no room for
     every character, the most frequent are taken."""
     min_frequency: int = attrs.field(default=2, validator=attrs.validators.ge(1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import re
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -272,6 +272,29 @@ def test_an_error_in_build_names_the_part_and_its_file(rtx, folder, plugin):
     assert "KeyError: 'size'" in done.err
     bug = f"This is a bug in callback.bad (build), supplied by extra.py {version}. "
     assert done.err.splitlines()[-1].startswith(bug)
+
+
+def test_an_error_in_a_metric_names_it(rtx, folder, plugin):
+    """What goes wrong in an evaluation is the metric's, not rtx's."""
+    path = plugin(
+        "import attrs\n"
+        "from rtx_core import Metric, MetricPart, hookimpl\n"
+        "class Part(MetricPart):\n"
+        "    def update(self, predictions, targets, weights):\n"
+        "        raise KeyError('size')\n"
+        "@attrs.frozen(kw_only=True)\n"
+        "class Bad(Metric):\n"
+        "    def names(self):\n"
+        "        return {'bad': 'max'}\n"
+        "    def build(self, outputs):\n"
+        "        return Part()\n"
+        "@hookimpl\n"
+        "def metric():\n"
+        "    return {'bad': Bad}\n"
+    )
+    done = rtx("run", "colours.toml", "--set", "metrics.bad={}", "--plugin", path, "--quiet")
+    assert done.status == 1
+    assert done.err.splitlines()[-1].startswith("This is a bug in metric.bad (update). ")
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ MISTAKES = {
     "a decoder": (
         a_decoder,
         (),
-        "job.toml:8:2: architecture: lets a token see only those before it; this task needs one that sees the whole text",
+        "job.toml:8:2: architecture: lets a token see only those before it; this task needs to see the whole text",
     ),
     "hub without prefix": (
         nothing,

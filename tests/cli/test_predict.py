@@ -132,6 +132,13 @@ def test_a_taken_name_is_left_to_the_input(rtx, here, tmp_path):
     assert done.err == 'note: the input has a column "prediction"; the answer is in "prediction_3"\n'
 
 
+def test_a_taken_column_of_an_answer_is_named_as_the_input_has_it(rtx, here, tmp_path):
+    """``scores`` would be ``scores.cold`` in a table, and that name is taken."""
+    (tmp_path / "in.csv").write_text("text,scores.cold\nred thing,mine\n")
+    done = rtx("predict", here, "in.csv", "--scores", "--output", "out.csv")
+    assert done.err.startswith('note: the input has a column "scores.cold"; the answer is in "scores_2"\n')
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -68,6 +69,10 @@ def test_the_job_is_checked_planned_and_run(rtx, job):
     embedding = torch.tensor(json.loads(answered.out)["embedding"], dtype=torch.float64)
     assert len(embedding) == 384
     assert embedding.norm().item() == pytest.approx(1.0, abs=1e-6)
+    # The first record has no negatives: a table has a column for them all the same.
+    assert rtx("predict", "run:4-search", "nli.jsonl", "--output", "nli.parquet").status == 0
+    negatives = pq.read_table(job / "nli.parquet").column("embedding.negative").to_pylist()
+    assert [len(rows or ()) for rows in negatives] == [n % 3 for n in range(40)]
 
 
 def test_plan_counts_what_the_lengths_by_role_cut(rtx, job):

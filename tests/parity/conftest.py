@@ -106,7 +106,7 @@ def randomised():
         with torch.no_grad():
             for name, parameter in sorted(model.named_parameters()):
                 parameter.normal_(std=0.1, generator=generator)
-                if "LayerNorm.weight" in name:
+                if name.endswith(("LayerNorm.weight", "norm.weight")):
                     parameter.add_(1.0)
         return model
 
@@ -121,7 +121,10 @@ def load():
         parameters = model.parameters_by_name()
         backbone = {model.public_name(f"backbone.{name}") for name, _ in model.backbone.named_parameters()}
         context = weights.LoadContext(
-            base_prefix="bert.", head=parameters.keys() - backbone, tied=model.tied_names(), rules=rules or LoadRules()
+            base_prefix=model.public_name("backbone."),
+            head=parameters.keys() - backbone,
+            tied=model.tied_names(),
+            rules=rules or LoadRules(),
         )
         return weights.load(folder, parameters, context)
 

@@ -244,7 +244,7 @@ def test_a_pretraining_checkpoint_serves_every_task(build, load, their_folder):
     assert set(report.unused) == {
         "bert.pooler.dense.bias", "bert.pooler.dense.weight", "cls.seq_relationship.bias", "cls.seq_relationship.weight"
     }  # fmt: skip
-    assert torch.equal(model.head.transform.dense.weight, theirs.cls.predictions.transform.dense.weight)
+    assert torch.equal(model.head.dense.weight, theirs.cls.predictions.transform.dense.weight)
     classifier = build("sequence_classification")
     assert set(load(classifier, folder).new) == CLASSIFIER
     assert torch.equal(classifier.head.pooler.dense.weight, theirs.bert.pooler.dense.weight)

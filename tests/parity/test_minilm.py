@@ -19,9 +19,13 @@ from rtx_core import Batch, Sample, Source, build, config, weights
 from rtx_core.cli import main
 from rtx_core.console import Console
 from rtx_core.loop import take_step
+from rtx_core.model import make_model
 from rtx_core.prepare import prepare
 from rtx_core.registry import Registry
 from rtx_plugins.architectures.bert import Bert
+from rtx_plugins.architectures.distilbert import DistilBert
+from rtx_plugins.architectures.roberta import Roberta
+from rtx_plugins.heads.linear import Linear
 from rtx_plugins.tokenizers.pretrained import Pretrained
 
 pytestmark = pytest.mark.network
@@ -266,6 +270,107 @@ def test_we_read_what_transformers_writes(minilm, prepared, tmp_path, cls, prefi
     named = {prefix + name: parameter.detach() for name, parameter in theirs.named_parameters()}
     loaded = {name: tensor for name, tensor in training.model.tensors().items() if name not in training.loaded.new}
     assert same_bits(loaded, named)
+
+
+# --- the same numbers as another family -------------------------------------------------------------------------------
+
+
+AS_DISTILBERT = {
+    "encoder.layer.": "transformer.layer.",
+    "attention.self.query.": "attention.q_lin.",
+    "attention.self.key.": "attention.k_lin.",
+    "attention.self.value.": "attention.v_lin.",
+    "attention.output.dense.": "attention.out_lin.",
+    "attention.output.LayerNorm.": "sa_layer_norm.",
+    "intermediate.dense.": "ffn.lin1.",
+    "output.dense.": "ffn.lin2.",
+    "output.LayerNorm.": "output_layer_norm.",
+}
+"""Parts of a BERT's names, and DistilBERT's for them; the first ones first, since the last stand in them."""
+
+
+def folded(minilm):
+    """The weights of the encoder with the first token type in each position's row, which is the sum that BERT makes."""
+    tensors = {name: tensor for name, tensor in in_file(minilm).items() if not name.startswith("pooler.")}
+    types = tensors.pop("embeddings.token_type_embeddings.weight")
+    tensors["embeddings.position_embeddings.weight"] = tensors["embeddings.position_embeddings.weight"] + types[0]
+    return tensors
+
+
+def as_distilbert(minilm, folder):
+    """MiniLM as DistilBERT: other names, and no token types."""
+    tensors = {}
+    for name, tensor in folded(minilm).items():
+        for theirs, ours in AS_DISTILBERT.items():
+            name = name.replace(theirs, ours)  # noqa: PLW2901 - one replacement after the other
+        tensors[name] = tensor
+    bert = weights.read_config(minilm)
+    fields = {
+        "dim": bert["hidden_size"],
+        "n_layers": bert["num_hidden_layers"],
+        "n_heads": bert["num_attention_heads"],
+        "hidden_dim": bert["intermediate_size"],
+        "max_position_embeddings": bert["max_position_embeddings"],
+        "vocab_size": bert["vocab_size"],
+    }
+    weights.write_model(folder, tensors, {"model_type": "distilbert", **fields})
+    return DistilBert
+
+
+def as_roberta(minilm, folder):
+    """MiniLM as RoBERTa: positions begin one row behind that of padding token 0, and the token type adds nothing."""
+    tensors, bert = folded(minilm), weights.read_config(minilm)
+    positions = tensors["embeddings.position_embeddings.weight"]
+    shift = bert["pad_token_id"] + 1
+    tensors["embeddings.position_embeddings.weight"] = functional.pad(positions, (0, 0, shift, 0))
+    tensors["embeddings.token_type_embeddings.weight"] = torch.zeros(1, bert["hidden_size"])
+    rows = bert["max_position_embeddings"] + shift
+    same = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "vocab_size",
+        "pad_token_id",
+    )
+    fields = {key: bert[key] for key in (*same, "layer_norm_eps")}
+    weights.write_model(
+        folder, tensors, {"model_type": "roberta", **fields, "max_position_embeddings": rows, "type_vocab_size": 1}
+    )
+    return Roberta
+
+
+def sentence_embeddings(hidden_states):
+    """The mean of each text's hidden states, of length 1, as sentence-transformers computes MiniLM's."""
+    return functional.normalize(torch.stack([states.mean(dim=0) for states in hidden_states]), dim=1)
+
+
+@pytest.mark.parametrize("rewrite", [as_distilbert, as_roberta])
+def test_rewritten_as_another_family_the_embeddings_are_the_same(
+    minilm, tokenizer, their_inputs, load, tmp_path, rewrite
+):
+    """MiniLM as DistilBERT and as RoBERTa: 22 texts have BERT's embeddings within 1e-5, here and in transformers."""
+    component = rewrite(minilm, tmp_path)
+    architecture = component(**component.from_hf(weights.read_config(tmp_path)))
+    assert architecture.usable_positions == POSITIONS
+    model = make_model(architecture, Linear(), task="embedding", outputs=2, vocab_size=architecture.vocab_size, seed=0)
+    report = load(model.eval(), tmp_path)
+    assert (len(report.new), report.unused) == (2, ())
+    bert = transformers.BertModel.from_pretrained(minilm).eval()
+    theirs = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    chosen = texts()[::3]
+    for start in range(0, len(chosen), 8):
+        some = chosen[start : start + 8]
+        inputs = their_inputs(some, POSITIONS)
+        mask = inputs["attention_mask"].bool()
+        sizes = mask.sum(dim=1).tolist()
+        with torch.no_grad():
+            expected = sentence_embeddings(bert(**inputs).last_hidden_state[mask].split(sizes))
+            rewritten = theirs(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+            ours = sentence_embeddings(model.backbone(encoded(tokenizer, some)).split(sizes))
+        in_transformers = sentence_embeddings(rewritten.last_hidden_state[mask].split(sizes))
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(in_transformers, expected, rtol=0, atol=1e-5)
 
 
 # --- the pipeline -----------------------------------------------------------------------------------------------------

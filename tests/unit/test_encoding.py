@@ -9,7 +9,7 @@ import tokenizers
 
 from rtx_core import Task
 from rtx_core.console import Console
-from rtx_core.encoding import SetEncoding, ahead, in_lists
+from rtx_core.encoding import SetEncoding, ahead, in_lists, rows_needed
 from rtx_core.errors import DataError
 from rtx_core.lint import Survey, Surveyor
 from rtx_core.samples import Record, Sample
@@ -186,3 +186,9 @@ def test_a_set_without_samples_is_refused():
         lengths(encoding(lambda: records(1, 2, times=0)))
     with pytest.raises(DataError, match=r"^training: gives no sample for training$"):
         lengths(encoding(records))
+
+
+def test_a_vocabulary_with_gaps_needs_a_row_for_its_highest_number():
+    """A line that stands twice in vocab.txt has the number of the second; that of the first is nobody's."""
+    model = tokenizers.models.WordLevel({"a": 2, "b": 5})
+    assert rows_needed(tokenizers.Tokenizer(model)) == 6

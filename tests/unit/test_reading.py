@@ -102,3 +102,9 @@ def test_a_share_that_holds_out_nothing_is_refused(share, rows):
     """Rather than a run without the evaluation that was asked for."""
     with pytest.raises(InputError, match=r"data\.split\.(eval|test): a share of .* holds out none of the \d records"):
         split([records(rows)], share, seed=0, stratum=label)
+
+
+def test_equal_records_are_named_where_they_are_why_nothing_is_held_out():
+    """A tenth of 20 records is two, but each of the two texts is in ten."""
+    with pytest.raises(InputError, match="holds out none of the 20 records, of which 2 are different"):
+        split([records(2) * 10], Split(eval=0.1), seed=0, stratum=None)

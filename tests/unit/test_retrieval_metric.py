@@ -90,10 +90,10 @@ def test_figures_are_those_of_sorting(seed):
 
 @pytest.mark.parametrize("k", [1, 10, None])
 def test_ndcg_is_scikit_learns(k):
-    """On 50 random rankings without ties, with grades 0 to 3; without k all documents count."""
+    """On 1,000 random rankings without ties, with grades 0 to 3; without k all documents count."""
     draw = np.random.default_rng(1)
-    queries, documents = draw.normal(size=(50, 8)), draw.normal(size=(30, 8))
-    truth = draw.integers(0, 4, (50, 30))
+    queries, documents = draw.normal(size=(1000, 8)), draw.normal(size=(30, 8))
+    truth = draw.integers(0, 4, (1000, 30))
     rows = judged_rows(queries, documents, [dict(enumerate(row.tolist())) for row in truth])
     scores = queries @ (documents / np.linalg.norm(documents, axis=1, keepdims=True)).T
     cut = k or 30

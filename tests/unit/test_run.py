@@ -32,3 +32,13 @@ def test_a_scale_may_be_any_finite_number_from_0(run):
     for value in (0, 0.25, 3):
         run.lr_scale = value
         assert run.lr_scale == value
+
+
+@pytest.mark.parametrize("direction", ["min", "max"])
+def test_only_a_finite_number_is_ever_the_best(run, direction):
+    """A perplexity can exceed every number, and run.json has no infinity: such a step is as one without a value."""
+    run.monitor_direction = direction
+    assert [run.improves(value) for value in (None, math.nan, math.inf, -math.inf)] == [False] * 4
+    assert run.improves(7.0)
+    run.best_value = 7.0
+    assert [run.improves(value) for value in (6.0, 7.0, 8.0)] == [direction == "min", False, direction == "max"]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 from attrs.validators import and_, ge, gt, lt, optional
 
-from rtx_core import Architecture, Head, InputError, Outputs, SpecialTokens, hookimpl
-from rtx_plugins.architectures.bert.heads import MaskedLm, PooledClassifier, QuestionAnswering
+from rtx_core import Architecture, Head, Outputs, SpecialTokens, hookimpl
+from rtx_plugins.architectures.bert.heads import PooledClassifier
 from rtx_plugins.architectures.common.activations import Activation
+from rtx_plugins.architectures.common.heads import LanguageModelling, QuestionAnswering
+from rtx_plugins.architectures.common.hugging_face import (
+    LANGUAGE,
+    PROBLEM_TYPES,
+    kept_config,
+    refuse_another_model,
+    table_rows,
+)
 from rtx_plugins.heads.linear import Linear
 
 if TYPE_CHECKING:
@@ -19,31 +26,6 @@ if TYPE_CHECKING:
     import torch
 
 _probability = and_(ge(0.0), lt(1.0))
-
-_ONLY = {"model_type": "bert", "add_cross_attention": False, "position_embedding_type": "absolute"}
-"""Keys of a ``config.json`` that make another model of it, and the value that doesn't."""
-
-_PROBLEM_TYPES = {
-    "sequence_classification": "single_label_classification",
-    "multi_label_classification": "multi_label_classification",
-    "regression": "regression",
-}
-"""The tasks of ``BertForSequenceClassification``, and the ``problem_type`` that tells its losses apart."""
-
-_HF_CLASSES: dict[str | None, str] = {
-    "masked_lm": "BertForMaskedLM",
-    "causal_lm": "BertLMHeadModel",
-    "question_answering": "BertForQuestionAnswering",
-    "token_classification": "BertForTokenClassification",
-    **dict.fromkeys(_PROBLEM_TYPES, "BertForSequenceClassification"),
-}
-"""By task; any other keeps the encoder alone, ``BertModel``."""
-
-_LANGUAGE = ("masked_lm", "causal_lm")
-"""The tasks that predict tokens; both have the same head."""
-
-_OWN = ("preset", "from_pretrained", "load")
-"""Fields that ``config.json`` knows nothing of."""
 
 
 def _size(layers: int, hidden_size: int, heads: int) -> dict[str, int]:
@@ -68,6 +50,15 @@ class Bert(Architecture):
         "base": _size(12, 768, 12),
         "large": _size(24, 1024, 16),
     }
+    hf_classes: ClassVar[Mapping[str | None, str]] = {
+        None: "BertModel",
+        "masked_lm": "BertForMaskedLM",
+        "causal_lm": "BertLMHeadModel",
+        "question_answering": "BertForQuestionAnswering",
+        "token_classification": "BertForTokenClassification",
+        **dict.fromkeys(PROBLEM_TYPES, "BertForSequenceClassification"),
+    }
+    """``transformers``' class by task; under None the encoder's, which any other task keeps alone."""
     special_tokens: ClassVar[SpecialTokens] = SpecialTokens(
         pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"
     )
@@ -129,10 +120,10 @@ class Bert(Architecture):
 
         :raises ValueError: a key says that this is another model.
         """
-        for key, expected in _ONLY.items():
-            value = config.get(key, expected)
-            if value != expected:
-                raise ValueError(f"config.json has {key} {json.dumps(value)}; bert takes {json.dumps(expected)} only")
+        refuse_another_model(
+            config,
+            {"model_type": cls.model_type, "add_cross_attention": False, "position_embedding_type": "absolute"},
+        )
         return super().from_hf(config)
 
     def build(self, vocab_size: int) -> torch.nn.Module:
@@ -142,62 +133,59 @@ class Bert(Architecture):
         """
         from rtx_plugins.architectures.bert.model import BertBackbone
 
-        rows = vocab_size if self.vocab_size is None else self.vocab_size
-        if rows < vocab_size:
-            raise InputError(
-                f"architecture.vocab_size: the token table has {rows} rows, but the vocabulary {vocab_size} entries; "
-                "take the tokenizer that belongs to the weights, or a larger table"
-            )
-        return BertBackbone(self, rows)
+        return BertBackbone(self, table_rows(self, vocab_size))
 
     def native_head(self, task: str) -> Head | None:
         """The head of ``transformers``' class for the task; None where it has none."""
-        dropout = self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
-        if task in _LANGUAGE:
-            return MaskedLm(
-                hidden_act=self.hidden_act,
-                layer_norm_eps=self.layer_norm_eps,
-                initializer_range=self.initializer_range,
-                tie_word_embeddings=self.tie_word_embeddings,
-            )
-        if task in _PROBLEM_TYPES:
-            return PooledClassifier(dropout=dropout, initializer_range=self.initializer_range)
+        if task in LANGUAGE:
+            return self.language_head
+        if task in PROBLEM_TYPES:
+            return PooledClassifier(dropout=self.head_dropout, initializer_range=self.initializer_range)
         if task == "token_classification":
-            return Linear(dropout=dropout, initializer_range=self.initializer_range)
+            return Linear(dropout=self.head_dropout, initializer_range=self.initializer_range)
         if task == "question_answering":
             return QuestionAnswering(initializer_range=self.initializer_range)
         return None
 
+    @property
+    def head_dropout(self) -> float:
+        """Share dropped before a classifier."""
+        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
+
+    @property
+    def language_head(self) -> Head:
+        """The head over the vocabulary."""
+        return LanguageModelling(
+            hidden_act=self.hidden_act,
+            layer_norm_eps=self.layer_norm_eps,
+            initializer_range=self.initializer_range,
+            tie_word_embeddings=self.tie_word_embeddings,
+            second_bias=True,
+        )
+
     def layer_names(self) -> Sequence[str]:
         """Prefixes of public names from input to output."""
-        return ("bert.embeddings.", *(f"bert.encoder.layer.{layer}." for layer in range(self.num_hidden_layers)))
+        prefix = self.model_type
+        layers = (f"{prefix}.encoder.layer.{layer}." for layer in range(self.num_hidden_layers))
+        return (f"{prefix}.embeddings.", *layers)
 
     def hf_names(self, task: str | None) -> Sequence[tuple[str, str]]:
         """Pairs (our prefix, Hugging Face's prefix), the first match wins."""
-        if task not in _HF_CLASSES:
-            return (("backbone.", "bert."),)
-        if task in _LANGUAGE:
-            return (("backbone.", "bert."), ("head.", "cls.predictions."))
-        return (("backbone.", "bert."), ("head.pooler.", "bert.pooler."), ("head.", ""))
+        backbone = ("backbone.", "bert.")
+        if task not in self.hf_classes or task is None:
+            return (backbone,)
+        if task in LANGUAGE:
+            return (
+                backbone,
+                ("head.dense.", "cls.predictions.transform.dense."),
+                ("head.norm.", "cls.predictions.transform.LayerNorm."),
+                ("head.", "cls.predictions."),
+            )
+        return (backbone, ("head.pooler.", "bert.pooler."), ("head.", ""))
 
     def hf_config(self, task: str | None, outputs: Outputs) -> dict[str, Any]:
         """``config.json`` of the kept model, without ``vocab_size`` where that is None: the token table knows it."""
-        own = attrs.filters.exclude(*_OWN)
-        config = attrs.asdict(self, recurse=False, filter=own)
-        if self.vocab_size is None:
-            del config["vocab_size"]
-        config |= {
-            "model_type": self.model_type,
-            "architectures": [_HF_CLASSES.get(task, "BertModel")],
-            "dtype": "float32",
-        }
-        if task in _PROBLEM_TYPES:
-            config["problem_type"] = _PROBLEM_TYPES[task]
-        if task in _HF_CLASSES and task not in _LANGUAGE:
-            labels = outputs.labels or tuple(f"LABEL_{index}" for index in range(outputs.size))
-            config["id2label"] = {str(index): label for index, label in enumerate(labels)}
-            config["label2id"] = {label: index for index, label in enumerate(labels)}
-        return config
+        return kept_config(self, self.hf_classes, task, outputs)
 
 
 @hookimpl

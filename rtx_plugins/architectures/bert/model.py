@@ -6,7 +6,7 @@ Modules are named as in ``transformers``, so that names in files differ from our
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
 from torch import nn
@@ -19,32 +19,6 @@ from rtx_plugins.architectures.common.initialization import initialize_normal
 if TYPE_CHECKING:
     from rtx_core import Batch
     from rtx_plugins.architectures.bert import Bert
-
-
-class BertBackbone(nn.Module):
-    """Embeddings and layers. Hidden states are not pooled: the pooler is a part of the heads that use it."""
-
-    def __init__(self, settings: Bert, vocab_size: int) -> None:
-        super().__init__()
-        self.pad_token_id = settings.pad_token_id
-        self.initializer_range = settings.initializer_range
-        self.embeddings = Embeddings(settings, vocab_size)
-        self.encoder = Encoder(settings)
-
-    def forward(self, batch: Batch) -> torch.Tensor:
-        """Hidden states ``[T, H]``."""
-        return cast("torch.Tensor", self.encoder(self.embeddings(batch), batch))
-
-    @property
-    def input_embeddings(self) -> nn.Parameter:
-        """The token table ``[V, H]``."""
-        return cast("nn.Parameter", self.embeddings.word_embeddings.weight)
-
-    def initialize(self, name: str, tensor: torch.Tensor, generator: torch.Generator) -> None:
-        """Fill one parameter; the padding token's row is 0, as in ``transformers``."""
-        initialize_normal(name, tensor, generator, std=self.initializer_range)
-        if name == "embeddings.word_embeddings.weight" and self.pad_token_id is not None:
-            tensor[self.pad_token_id] = 0.0
 
 
 class Embeddings(nn.Module):
@@ -63,8 +37,41 @@ class Embeddings(nn.Module):
         """``[T, H]``."""
         # In the order in which transformers adds them: floating-point sums depend on it.
         embeddings = self.word_embeddings(batch.input_ids) + self.token_type_embeddings(batch.token_types)
-        embeddings = embeddings + self.position_embeddings(batch.positions)
+        embeddings = embeddings + self.position_embeddings(self.positions(batch))
         return cast("torch.Tensor", self.dropout(self.LayerNorm(embeddings)))
+
+    def positions(self, batch: Batch) -> torch.Tensor:
+        """Rows of the position table, int64 ``[T]``."""
+        return batch.positions
+
+
+class BertBackbone(nn.Module):
+    """Embeddings and layers. Hidden states are not pooled: the pooler is a part of the heads that use it."""
+
+    embeddings_type: ClassVar[type[Embeddings]] = Embeddings
+    """Its embeddings; families with the same layers have others."""
+
+    def __init__(self, settings: Bert, vocab_size: int) -> None:
+        super().__init__()
+        self.pad_token_id = settings.pad_token_id
+        self.initializer_range = settings.initializer_range
+        self.embeddings = self.embeddings_type(settings, vocab_size)
+        self.encoder = Encoder(settings)
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Hidden states ``[T, H]``."""
+        return cast("torch.Tensor", self.encoder(self.embeddings(batch), batch))
+
+    @property
+    def input_embeddings(self) -> nn.Parameter:
+        """The token table ``[V, H]``."""
+        return cast("nn.Parameter", self.embeddings.word_embeddings.weight)
+
+    def initialize(self, name: str, tensor: torch.Tensor, generator: torch.Generator) -> None:
+        """Fill one parameter; the padding token's row is 0, as in ``transformers``."""
+        initialize_normal(name, tensor, generator, std=self.initializer_range)
+        if name == "embeddings.word_embeddings.weight" and self.pad_token_id is not None:
+            tensor[self.pad_token_id] = 0.0
 
 
 class Encoder(nn.Module):

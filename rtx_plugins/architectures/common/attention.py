@@ -1,4 +1,4 @@
-"""Attention over packed sequences: each token attends to the tokens of its own sequence, all or those up to itself.
+"""Attention over packed sequences: each token attends to those of its own sequence, to all or as far as it may see.
 
 Shapes: T tokens of B sequences packed end to end, h heads of D channels each.
 The formula is softmax(Q Kᵀ · scale) V (Vaswani et al. 2017, arXiv:1706.03762), with dropout on the softmax.
@@ -40,23 +40,30 @@ def packed_attention(
     batch: Batch,
     *,
     causal: bool = False,
+    window: int | None = None,
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> torch.Tensor:
     """Attention within each sequence of the batch, ``[T, h, D]`` from three tensors of that shape.
 
     :param causal: a token attends to itself and to those before it alone.
+    :param window: a token attends to those at most this far away, before and after it; None: however far.
     :param dropout_p: the probability with which an attention weight is dropped; 0 outside training.
     :param scale: factor of the scores; None takes D ** -0.5.
+    :raises ValueError: a window together with ``causal``, which no architecture needs yet.
     """
     import torch
 
+    if causal and window is not None:
+        raise ValueError("packed_attention takes a window or causal, not both")
+    if window is not None and batch.max_seqlen <= window + 1:
+        window = None  # nothing is farther away
     inputs = (query, key, value)
-    # On CUDA no nested kernel for float64 hides later tokens.
-    if query.device.type != "cuda" or (causal and query.dtype == torch.float64):
-        return _grouped(inputs, batch, causal=causal, dropout_p=dropout_p, scale=scale)
-    if dropout_p == 0.0 and _varlen_kernel_takes(query):
-        return _varlen(inputs, batch, causal=causal, scale=scale)
+    # On CUDA no nested kernel for float64 hides later tokens, and none for any dtype distant ones.
+    if query.device.type == "cuda" and dropout_p == 0.0 and _varlen_kernel_takes(query, window):
+        return _varlen(inputs, batch, causal=causal, window=window, scale=scale)
+    if query.device.type != "cuda" or window is not None or (causal and query.dtype == torch.float64):
+        return _grouped(inputs, batch, causal=causal, window=window, dropout_p=dropout_p, scale=scale)
     return _nested(inputs, batch, causal=causal, dropout_p=dropout_p, scale=scale)
 
 
@@ -67,8 +74,8 @@ def packed_attention(
 class _Group:
     """Neighbouring sequences of about equal length, computed as one dense block ``[sequences, h, length, D]``.
 
-    The three tensors lead from its packed tokens to the block and back, places counted from the group's start. They are
-    None where all lengths are equal: then the block is a view.
+    Two tensors lead from its packed tokens to the block and back, places counted from the group's start. They are None
+    where all lengths are equal: then the block is a view.
     """
 
     sequences: int
@@ -80,13 +87,14 @@ class _Group:
     so that not even NaN gets from one sequence into another."""
     to_packed: torch.Tensor | None = None
     """int64 ``[tokens]``: the place of each packed token in the block."""
-    real: torch.Tensor | None = None
-    """bool ``[sequences, 1, 1, length]``: False at padding, which no query attends to."""
+    seen: torch.Tensor | None = None
+    """bool, broadcast to ``[sequences, 1, length, length]``: which keys each query attends to, no padding and nothing
+    outside its window; None: all."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Plan:
-    """How a batch is cut into groups; the same for every layer."""
+    """How a batch is cut into groups; the same for every layer with the same window."""
 
     groups: Sequence[_Group]
     order: torch.Tensor | None
@@ -95,13 +103,16 @@ class _Plan:
     """int64 ``[T]``: the way back."""
 
 
-def _grouped(inputs: Inputs, batch: Batch, *, causal: bool, dropout_p: float, scale: float | None) -> torch.Tensor:
+def _grouped(
+    inputs: Inputs, batch: Batch, *, causal: bool, window: int | None, dropout_p: float, scale: float | None
+) -> torch.Tensor:
     """One dense call for each group of sequences of about equal length."""
     import torch
 
-    plan: _Plan | None = batch.plans.get("grouped")
+    name = "grouped" if window is None else f"grouped, window {window}"
+    plan: _Plan | None = batch.plans.get(name)
     if plan is None:
-        plan = batch.plans["grouped"] = _plan(batch.lengths, inputs[0].device)
+        plan = batch.plans[name] = _plan(batch.lengths, inputs[0].device, window)
     if not plan.groups:
         return sum(inputs[1:], inputs[0])  # empty, but each of the three gets its gradient
     sizes = [group.tokens for group in plan.groups]
@@ -132,14 +143,14 @@ def _dense(
         for block in blocks
     )
     # Padding stands behind all real tokens, so where a token sees none after it, it sees no padding either.
-    mask = None if causal else group.real
+    mask = None if causal else group.seen
     output = functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=causal, dropout_p=dropout_p, scale=scale
     )
     return _reordered(output.transpose(1, 2).reshape(-1, *heads), group.to_packed)
 
 
-def _plan(lengths: Sequence[int], device: torch.device) -> _Plan:
+def _plan(lengths: Sequence[int], device: torch.device, window: int | None = None) -> _Plan:
     """Cut sequences of these lengths, in any order, into groups; those without tokens are left out."""
     sizes = np.array([length for length in lengths if length > 0], dtype=np.int64)
     order = inverse = None
@@ -148,7 +159,7 @@ def _plan(lengths: Sequence[int], device: torch.device) -> _Plan:
         sizes = np.sort(sizes)
     bounds = _bounds(sizes)
     return _Plan(
-        groups=[_group(sizes[start:stop], device) for start, stop in pairwise(bounds)],
+        groups=[_group(sizes[start:stop], device, window) for start, stop in pairwise(bounds)],
         order=None if order is None else _tensor(order, device),
         inverse=None if inverse is None else _tensor(inverse, device),
     )
@@ -179,21 +190,43 @@ def _bounds(lengths: np.ndarray) -> list[int]:
     return [*bounds, len(lengths)]
 
 
-def _group(lengths: np.ndarray, device: torch.device) -> _Group:
+def _group(lengths: np.ndarray, device: torch.device, window: int | None) -> _Group:
     sequences, longest, tokens = len(lengths), int(lengths.max()), int(lengths.sum())
-    if sequences * longest == tokens:
-        return _Group(sequences=sequences, length=longest, tokens=tokens)
     positions, last = np.arange(longest), lengths[:, None] - 1
+    if sequences * longest == tokens:
+        near = _near(positions[None], longest, window)
+        return _Group(
+            sequences=sequences,
+            length=longest,
+            tokens=tokens,
+            seen=None if near is None else _tensor(near[:, None], device),
+        )
     starts = (np.cumsum(lengths) - lengths)[:, None]
     real = positions <= last
+    # A query at padding looks from where its token stands: a query that sees no key at all would give NaN.
+    own = np.minimum(positions, last)
+    near = _near(own, longest, window)
+    seen = real[:, None, :] if near is None else real[:, None, :] & near
     return _Group(
         sequences=sequences,
         length=longest,
         tokens=tokens,
-        to_block=_tensor((starts + np.minimum(positions, last)).reshape(-1), device),
+        to_block=_tensor((starts + own).reshape(-1), device),
         to_packed=_tensor(np.flatnonzero(real), device),
-        real=_tensor(real[:, None, None, :], device),
+        seen=_tensor(seen[:, None], device),
     )
+
+
+def _near(queries: np.ndarray, length: int, window: int | None) -> np.ndarray | None:
+    """Bool ``[sequences, queries, length]``: which keys the window of each query shows; None: all.
+
+    :param queries: ``[sequences, queries]``, where in its sequence each stands.
+    """
+    if window is None or length <= window + 1:
+        return None
+    keys, queries = np.arange(length), queries[:, :, None]
+    near: np.ndarray = (keys >= queries - window) & (keys <= queries + window)
+    return near
 
 
 def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
@@ -218,8 +251,8 @@ def _varlen_kernel() -> Callable[..., Any] | None:
     return varlen_attn
 
 
-def _varlen_kernel_takes(query: torch.Tensor) -> bool:
-    """Whether the flash kernel behind ``varlen_attn`` computes this shape and dtype on this GPU."""
+def _varlen_kernel_takes(query: torch.Tensor, window: int | None) -> bool:
+    """Whether the flash kernel behind ``varlen_attn`` computes this shape, dtype and window on this GPU."""
     import torch
 
     head_size = query.shape[-1]
@@ -228,11 +261,12 @@ def _varlen_kernel_takes(query: torch.Tensor) -> bool:
         and head_size % 8 == 0
         and head_size <= _LARGEST_HEAD
         and _varlen_kernel() is not None
+        and (window is None or _varlen_kernel_has_windows())
         and torch.cuda.get_device_capability(query.device) >= _AMPERE
     )
 
 
-def _varlen(inputs: Inputs, batch: Batch, *, causal: bool, scale: float | None) -> torch.Tensor:
+def _varlen(inputs: Inputs, batch: Batch, *, causal: bool, window: int | None, scale: float | None) -> torch.Tensor:
     """Flash attention over the packed tokens: half precision, and without dropout, which ``varlen_attn`` lacks."""
     kernel = _varlen_kernel()
     if kernel is None:
@@ -242,17 +276,23 @@ def _varlen(inputs: Inputs, batch: Batch, *, causal: bool, scale: float | None) 
         # The kernel's own argument for it is younger than the kernel.
         query = query * (scale * query.shape[-1] ** 0.5)
     bounds, longest = batch.cu_seqlens, batch.max_seqlen
-    output: torch.Tensor = kernel(query, key, value, bounds, bounds, longest, longest, **_varlen_window(causal=causal))
+    hidden = _varlen_window(causal=causal, window=window)
+    output: torch.Tensor = kernel(query, key, value, bounds, bounds, longest, longest, **hidden)
     return output
 
 
-def _varlen_window(*, causal: bool) -> dict[str, Any]:
-    """The argument that hides later tokens; the kernel's first versions call it ``is_causal``."""
+def _varlen_window(*, causal: bool, window: int | None) -> dict[str, Any]:
+    """The argument that hides later or distant tokens; the kernel's first versions know ``is_causal`` alone."""
+    if window is not None:
+        return {"window_size": (window, window)}
     if not causal:
         return {}
+    return {"window_size": (-1, 0)} if _varlen_kernel_has_windows() else {"is_causal": True}
+
+
+def _varlen_kernel_has_windows() -> bool:
     kernel = _varlen_kernel()
-    named = kernel is not None and "window_size" in inspect.signature(kernel).parameters
-    return {"window_size": (-1, 0)} if named else {"is_causal": True}
+    return kernel is not None and "window_size" in inspect.signature(kernel).parameters
 
 
 def _nested(inputs: Inputs, batch: Batch, *, causal: bool, dropout_p: float, scale: float | None) -> torch.Tensor:

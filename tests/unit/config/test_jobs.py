@@ -32,7 +32,6 @@ MISSING = {
     "3b-legal-classes": {},
     "4-search": {},
     "5-modernbert": {
-        "architecture.type": 'no architecture "modernbert" is installed',
         "strategy.type": 'no strategy "ddp" is installed',
         "training.compile": "unknown key",
         "callbacks.checkpoint.background": "unknown key",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -247,6 +249,11 @@ def test_files_are_looked_for_once_all_else_is_right(lines, base, folder):
     assert "optimizer.lr" in line
     (line,) = lines(base.replace("train.jsonl", "."))
     assert "is a folder; name its files" in line
+    os.mkfifo(folder / "pipe.jsonl")
+    (line,) = lines(base.replace("train.jsonl", "pipe.jsonl"))
+    assert line.endswith("pipe.jsonl is no regular file; it is read more than once, which a pipe can't be")
+    (line,) = lines(base.replace("train.jsonl", f"{'a' * 300}.jsonl"))
+    assert line.endswith(f"{'a' * 300}.jsonl: {os.strerror(errno.ENAMETOOLONG)}")
     assert lines(base.replace("train.jsonl", "t*.jsonl")) == []
 
 
@@ -434,6 +441,10 @@ def test_an_empty_file_says_all_that_is_needed(problems):
             "training.batch_size",
             "must be <= 2147483648, got 99999999999999999999",
         ),
+        (("data.folds=2147483648",), "data.folds", "must be <= 1000, got 2147483648"),
+        (("training.threads=5000",), "training.threads", "must be <= 1024, got 5000"),
+        (("training.workers=1000000",), "training.workers", "must be <= 1024, got 1000000"),
+        (("tokenizer.vocab_size=2147483648",), "tokenizer.vocab_size", "must be <= 16777216, got 2147483648"),
         (
             ("training.duration=1e99 epochs",),
             "training.duration",

@@ -86,6 +86,7 @@ def test_a_value_of_the_right_type_is_taken(typed, assignment, field, value):
         ("rate = nan", "rate: expected a finite number, got nan"),
         ("rate = -inf", "rate: expected a finite number, got -inf"),
         (f"rate = 1{'0' * 400}", "rate: is too large for a number"),
+        ("count = 9_223_372_036_854_775_808", "count: is too large for an integer of 64 bits"),
         ("rate = 1979-05-27", "rate: expected a number, got a date or time"),
         ("word = 3", 'word: expected text, got 3; write "3"'),
         ("word = true", 'word: expected text, got true; write "true"'),

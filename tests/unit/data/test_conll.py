@@ -67,8 +67,8 @@ def test_packed_files_are_unpacked(write):
     [
         ({"columns": ()}, "columns"),
         ({"columns": ("a", "b", "a")}, '"a" occurs more than once'),
-        ({"columns": ("a",), "delimiter": ""}, "delimiter"),
-        ({"columns": ("a",), "delimiter": ", "}, "delimiter"),
+        ({"columns": ("a",), "delimiter": ""}, 'must be one character, and no line\'s end, got ""'),
+        ({"columns": ("a",), "delimiter": ", "}, 'must be one character, and no line\'s end, got ", "'),
     ],
 )
 def test_settings_that_make_no_sense(tmp_path, settings, message):
