@@ -17,6 +17,14 @@ ROWS = {
     "regress_tweets": [{"text": "what a day", "rating": 2.5}, {"text": "not again", "rating": -1.25}],
     "tag_packages": [{"text": "zeta: maps", "tags": ["use::viewing", "x11"]}, {"text": "alpha: data", "tags": []}],
     "label_addresses": [{"words": ["12", "Elm"], "tags": ["AddressNumber", "StreetName"]}],
+    "answer_addresses": [
+        {
+            "question": "What is the house number?",
+            "context": "12 Elm",
+            "answers": {"text": ["12"], "answer_start": [0]},
+        },
+        {"question": "What is the state?", "context": "12 Elm", "answers": {"text": [], "answer_start": []}},
+    ],
 }
 """Two records as ``scripts/fetch_data.py`` writes them (``tests/unit/scripts`` shows that it does)."""
 MONITORS = {
@@ -26,6 +34,7 @@ MONITORS = {
     "regress_tweets": "eval/pearson",
     "tag_packages": "eval/f1_micro",
     "label_addresses": "eval/accuracy",
+    "answer_addresses": "eval/answer_f1",
 }
 
 
@@ -49,6 +58,7 @@ def sets(encoder, tmp_path):
         rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[name] * 8), encoding="utf-8")
         changes = [f'data.{part}.files=["{rows}"]' for part in ("train", "eval", "test")]
         changes += [f"architecture.from_pretrained={encoder}", "task.max_length=16"]
+        changes += ["task.stride=2"] if name == "answer_addresses" else []
         return [word for change in changes for word in ("--set", change)]
 
     return arguments
@@ -103,3 +113,19 @@ def test_the_search_trains(rtx, encoder, tmp_path):
     done = rtx("run", pipeline, *sets, "--steps", "2", "--output", output, "--quiet")
     assert done.status == 0, done.err
     assert "eval/ndcg@10" in (output / "metrics.jsonl").read_text()
+
+
+def test_the_next_word_piece_is_learnt(rtx, tmp_path):
+    """``pretrain_clm.toml`` as it is, but for its size: three steps on the book, of a loss that falls."""
+    pipeline, output = PIPELINES / "pretrain_clm.toml", tmp_path / "run"
+    assert rtx("check", pipeline).status == 0
+    small = ("architecture.hidden_size=16", "architecture.intermediate_size=32", "tokenizer.vocab_size=600")
+    small += ("architecture.num_hidden_layers=1", "architecture.num_attention_heads=2", "training.threads=1")
+    sets = [word for change in (*small, "data.train.limit=60", "data.eval.limit=10") for word in ("--set", change)]
+    done = rtx("run", pipeline, *sets, "--output", output, "--quiet")
+    assert done.status == 0, done.err
+    losses = [
+        row["eval/loss"] for line in (output / "metrics.jsonl").open() if "eval/loss" in (row := json.loads(line))
+    ]
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
