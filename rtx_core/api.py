@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from rtx_core import config
+from rtx_core.config.pipeline import folder_of
 from rtx_core.errors import InputError
-from rtx_core.folder import RunFolder
+from rtx_core.folder import RunFolder, commits_of
 from rtx_core.python_records import sources_of
 from rtx_core.registry import Registry
+from rtx_core.sources import Hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +27,10 @@ class Pipeline:
     settings: config.Pipeline
     """Every table as the object that it names."""
     _registry: Registry
-    _load: Callable[[Sequence[str]], config.Pipeline]
+    _load: Callable[[Sequence[str], Hub], config.Pipeline]
     """The same file with some more ``sets``."""
+    _hub: Hub
+    """Which commits the ``hub:`` sources are at."""
 
     @classmethod
     def load(
@@ -37,7 +41,7 @@ class Pipeline:
         plugins: Sequence[Path | ModuleType] = (),
         data: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Check a TOML file.
+        """Check a TOML file; of ``hub:`` sources config and tokenizer are fetched.
 
         :param sets: ``"optimizer.lr=1e-4"`` and so on, as ``--set`` takes them.
         :param plugins: files or modules whose components come before everything installed, as ``--plugin`` does.
@@ -49,10 +53,11 @@ class Pipeline:
         registry = Registry.discover(plugins)
         sources = {} if data is None else sources_of(data)
 
-        def load_with(more: Sequence[str]) -> config.Pipeline:
-            return config.load(path, sets=(*sets, *more), registry=registry, data=sources)
+        def load_with(more: Sequence[str], hub: Hub) -> config.Pipeline:
+            return config.load(path, sets=(*sets, *more), registry=registry, data=sources, hub=hub)
 
-        return cls(load_with(()), registry, load_with)
+        hub = Hub(network=True)
+        return cls(load_with((), hub), registry, load_with, hub)
 
     def run(
         self,
@@ -73,8 +78,9 @@ class Pipeline:
         from rtx_core.runner import RunOptions, run_pipeline
 
         options = RunOptions(output=output, resume=resume, overwrite=overwrite, new=new, steps=steps, cache=cache)
+        settings, _ = self._going_on(folder_of(self.settings, output, Path.cwd()), resume=resume)
         with Console(quiet=quiet) as console:
-            return RunFolder(run_pipeline(self.settings, self._registry, options, console))
+            return RunFolder(run_pipeline(settings, self._registry, options, console))
 
     def run_series(
         self,
@@ -97,5 +103,14 @@ class Pipeline:
         if series is None:
             raise InputError("run_series: give seeds, or write [data] folds; a single run is run()")
         options = RunOptions(output=output, resume=resume, overwrite=overwrite)
+        _, hub = self._going_on(folder_of(self.settings, output, Path.cwd()), resume=resume)
         with Console(quiet=quiet) as console:
-            return run_series(series, self._load, self._registry, options, console)
+            return run_series(series, lambda more: self._load(more, hub), self._registry, options, console)
+
+    def _going_on(self, folder: Path, *, resume: bool) -> tuple[config.Pipeline, Hub]:
+        """The settings, read again where a run goes on that started from other commits, and who finds these."""
+        commits = commits_of(folder) if resume else {}
+        if self._hub.commits.items() >= commits.items():
+            return self.settings, self._hub
+        hub = Hub(network=True, commits=commits)
+        return self._load((), hub), hub

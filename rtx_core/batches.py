@@ -163,7 +163,7 @@ class Cutting:
 
         Piece g belongs to process g mod ``processes``; every process gets as many pieces, the last ones may be empty.
         """
-        order = np.argsort(lengths, kind="stable")
+        order = lengths.argsort(kind="stable")
         size = self.micro_batch_size or max(1, math.ceil(len(order) / self.processes))
         count = math.ceil(len(order) / size)
         count = math.ceil(count / self.processes) * self.processes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import psutil
@@ -13,13 +14,14 @@ import torch
 
 from rtx_core import weights
 from rtx_core.dataset import Steps
-from rtx_core.errors import InputError
+from rtx_core.errors import InputError, PluginError
 from rtx_core.groups import parameter_groups
-from rtx_core.model import Model, TrainedModule, initialize, make_model
+from rtx_core.model import Model, TrainedModule, assemble, initialize, native_task
 from rtx_core.prepare import Prepared, built_part, task_name
 from rtx_core.registry import PartHooks
 from rtx_core.run import Run
-from rtx_core.schedule import build_schedule, refuse_lost_momentum
+from rtx_core.schedule import build_schedule, idle_at_the_end, refuse_lost_momentum, refuse_other_than_factors
+from rtx_core.sources import folder_of, has_weights
 from rtx_core.stream import StreamSteps
 
 if TYPE_CHECKING:
@@ -27,9 +29,22 @@ if TYPE_CHECKING:
 
     import tokenizers
 
-    from rtx_core.components import Callback, Direction, LossPart, MetricPart, Outputs, ParameterGroup, Schedule
+    from rtx_core.components import (
+        Architecture,
+        Backbone,
+        Callback,
+        Direction,
+        LossPart,
+        MetricPart,
+        Outputs,
+        ParameterGroup,
+        Schedule,
+    )
     from rtx_core.config import Pipeline
     from rtx_core.console import Console
+
+_FREE = re.compile(r"\[unused\d+\]|<unused\d+>|madeupword\d+")
+"""Tokens that only keep a row free, as BERT, T5 and RoBERTa call them."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -56,13 +71,12 @@ class Training:
 
     parameters: list[torch.nn.Parameter]
     """What the optimizer updates."""
+    peak_rates: list[float]
+    """The peak rate of each of the optimizer's groups."""
+    rate_names: list[tuple[int, str]]
+    """The groups whose rates rows of metrics name, by number."""
     kept: bool = False
     """Whether the model has the weights that are kept, after training: no part shows others any more."""
-
-    @property
-    def peak_rates(self) -> list[float]:
-        """The peak rate of each of the optimizer's groups."""
-        return [group.lr for group in self.groups]
 
 
 def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console) -> Training:
@@ -74,16 +88,25 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
     strategy = built_part(pipeline, "strategy", pipeline.strategy.build, pipeline.run.device)
     active = _active_callbacks(pipeline, strategy.device, console)
     model, loaded = build_model(pipeline, prepared, working_directory=Path.cwd())
+    for note in () if loaded is None else loaded.notes:
+        console.warn(note)
     model.to(strategy.device)
     loss = build_loss(pipeline, prepared.outputs)
     module = strategy.wrap(TrainedModule(model, loss).to(strategy.device))
     groups = parameter_groups(model, pipeline.architecture.layer_names(), pipeline.optimizer)
     optimizer = built_part(pipeline, "optimizer", pipeline.optimizer.build, groups)
+    _refuse_other_groups(optimizer, groups)
     schedule = built_part(pipeline, "scheduler", build_schedule, pipeline.scheduler, prepared.horizon)
+    refuse_other_than_factors(schedule, prepared.horizon.total)
     refuse_lost_momentum(schedule, optimizer)
     if prepared.horizon.steps(pipeline.scheduler.warmup) == prepared.horizon.total:
         console.warn(
             f"all {prepared.horizon.total} steps are warm-up (scheduler.warmup), so the rate never reaches its peak"
+        )
+    elif idle := idle_at_the_end(schedule, prepared.horizon.total):
+        console.warn(
+            f"the schedule is at 0 in the last {idle} of {prepared.horizon.total} steps, which learn nothing: it ends "
+            "before the run does"
         )
     metrics = build_metrics(pipeline, prepared.outputs)
     callbacks = {name: built_part(pipeline, f"callbacks.{name}", callback.build) for name, callback in active.items()}
@@ -128,6 +151,8 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         schedule=schedule,
         groups=groups,
         parameters=[parameter for group in groups for parameter in group.parameters.values()],
+        peak_rates=[group.lr for group in groups],
+        rate_names=[(number, group.rate_name) for number, group in enumerate(groups) if group.rate_name is not None],
         steps=steps,
         metrics=metrics,
         parts=parts,
@@ -135,6 +160,19 @@ def build(pipeline: Pipeline, prepared: Prepared, folder: Path, console: Console
         eval_every=prepared.horizon.exact(pipeline.training.eval_every) if prepared.eval else Fraction(0),
         loaded=loaded,
     )
+
+
+def _refuse_other_groups(optimizer: torch.optim.Optimizer, groups: Sequence[ParameterGroup]) -> None:
+    """The loop writes the rate of each group into the optimizer's group of the same place.
+
+    :raises PluginError: the groups are others, or in another order.
+    """
+    theirs = [[id(p) for p in group["params"]] for group in getattr(optimizer, "param_groups", ())]
+    if theirs != [[id(p) for p in group.parameters.values()] for group in groups]:
+        raise PluginError(
+            f"optimizer: the param_groups of {type(optimizer).__name__} are not the groups that build() was given, "
+            "in their order"
+        )
 
 
 def _active_callbacks(pipeline: Pipeline, device: torch.device, console: Console) -> dict[str, Callback]:
@@ -199,55 +237,99 @@ def stored_steps(pipeline: Pipeline, prepared: Prepared, rank: int) -> Steps:
 def build_model(
     pipeline: Pipeline, prepared: Prepared, *, working_directory: Path
 ) -> tuple[Model, weights.LoadReport | None]:
-    """The model on the current default device: from the seed, or from a checkpoint where the pipeline names one."""
-    architecture = pipeline.architecture
-    model = make_model(
+    """The model on the current default device: from the seed, or from a checkpoint where the pipeline names one.
+
+    On the meta device, where there are no values, a checkpoint is compared and not loaded.
+    """
+    architecture, seed = pipeline.architecture, pipeline.run.seed
+    model = assemble(
         architecture,
         pipeline.head,
         task=task_name(pipeline),
         outputs=prepared.outputs.size,
         vocab_size=prepared.vocab_size,
-        seed=pipeline.run.seed,
+        seed=seed,
     )
-    source = architecture.from_pretrained
-    if source is None or next(model.parameters()).is_meta:
-        initialize(model, model.parameters_by_name().keys(), pipeline.run.seed)
-        return model, None
     parameters = model.parameters_by_name()
-    context = weights.LoadContext(
+    source = architecture.from_pretrained
+    if source is None:
+        initialize(model, parameters.keys(), seed)
+        return model, None
+    folder, planned = folder_of(source, working_directory), next(model.parameters()).is_meta
+    if planned and not has_weights(folder):
+        return model, None  # they are fetched when it runs
+    _refuse_other_numbers(folder, prepared.tokenizer)
+    wears = native_task(architecture, pipeline.head, task_name(pipeline))
+    context = load_context(model, architecture, prepared.outputs, task=wears)
+    if planned:
+        return model, weights.compare(folder, parameters, context)
+    return model, weights.load(folder, parameters, context, lambda names: initialize(model, names, seed))
+
+
+def load_context(
+    model: Model, architecture: Architecture, outputs: Outputs, *, task: str | None
+) -> weights.LoadContext:
+    """What loading has to know of the model beyond its parameters.
+
+    :param task: whose native head the model wears; None: another's.
+    """
+    parameters = model.parameters_by_name()
+    backbone = {model.public_name(f"backbone.{name}") for name, _ in model.backbone.named_parameters()}
+    table = cast("Backbone", model.backbone).input_embeddings
+    of_tokens = {name for name, parameter in parameters.items() if parameter is table}
+    if outputs.labels is None and outputs.size == len(table):
+        decoding = parameters.keys() - backbone
+        of_tokens |= {name for name in decoding if parameters[name].shape[:1] == table.shape[:1]}
+    usable = architecture.usable_positions
+    rows = next((len(p) for name, p in parameters.items() if name.endswith(".position_embeddings.weight")), usable)
+    return weights.LoadContext(
         base_prefix=model.public_name("backbone."),
-        head={name for name in parameters if name not in _backbone_names(model)},
+        head=parameters.keys() - backbone,
         tied=model.tied_names(),
+        vocabulary=of_tokens,
+        layers=architecture.layer_names(),
+        reserved_positions=0 if rows is None or usable is None else max(0, rows - usable),
+        config={} if task is None else architecture.hf_config(task, outputs),
+        labels=outputs.labels,
+        labels_are_written=outputs.scheme is None,
         rules=architecture.load,
     )
-    folder = weights.source_folder(source, working_directory)
-    _refuse_other_numbers(folder, prepared.tokenizer)
-    report = weights.load(folder, parameters, context)
-    initialize(model, report.new, pipeline.run.seed)
-    return model, report
 
 
 def _refuse_other_numbers(folder: Path, tokenizer: tokenizers.Tokenizer) -> None:
     """A token table is of use only with the numbers that its rows were trained for.
 
-    :raises InputError: the folder has a tokenizer that gives a token another number than ours does.
-    """
-    import tokenizers
+    Tokens may come on top, and may take the places of rows that are free, ``[unused7]`` in a BERT's vocabulary.
 
+    :raises InputError: the folder has a tokenizer that gives a token another number than ours does, or a number to
+        another token.
+    """
     file = folder / "tokenizer.json"
     if not file.is_file():
         return  # then there is nothing to compare with
-    ours = tokenizer.get_vocab()
-    for token, number in tokenizers.Tokenizer.from_file(str(file)).get_vocab().items():
+    ours, theirs = tokenizer.get_vocab(), _vocabulary(file)
+    trained_with = f"in {file}, which the weights were trained with; leave [tokenizer] out to take theirs"
+    for token, number in sorted(theirs.items(), key=lambda entry: entry[1]):
         if ours.get(token, number) != number:
-            raise InputError(
-                f'tokenizer: "{token}" has number {ours[token]}, but {number} in {file}, which the weights were '
-                "trained with; leave [tokenizer] out to take theirs"
-            )
+            raise InputError(f'tokenizer: "{token}" has number {ours[token]}, but {number} {trained_with}')
+    by_number = {number: token for token, number in theirs.items()}
+    for token, number in sorted(ours.items(), key=lambda entry: entry[1]):
+        meant = by_number.get(number, token)
+        if meant != token and not _FREE.fullmatch(meant):
+            raise InputError(f'tokenizer: number {number} is "{token}", but "{meant}" {trained_with}')
 
 
-def _backbone_names(model: Model) -> set[str]:
-    return {model.public_name(f"backbone.{name}") for name, _ in model.backbone.named_parameters()}
+def _vocabulary(file: Path) -> dict[str, int]:
+    """The numbers of a tokenizer's tokens.
+
+    :raises InputError: the file is damaged.
+    """
+    import tokenizers
+
+    try:
+        return tokenizers.Tokenizer.from_file(str(file)).get_vocab()
+    except Exception as error:  # the library raises Exception itself
+        raise InputError(f"{file} can't be read: {error}") from error
 
 
 def set_up_process(pipeline: Pipeline) -> int:

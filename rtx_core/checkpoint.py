@@ -50,6 +50,10 @@ class Checkpoint:
 
         return load_file(self._file(f"{key}.safetensors"))
 
+    def holds_tensors(self, key: str) -> bool:
+        """Whether there is a ``KEY.safetensors``."""
+        return (self.folder / f"{key}.safetensors").is_file()
+
     def document(self, key: str) -> Any:
         """The content of ``KEY.json``."""
         return json.loads(self._file(f"{key}.json").read_bytes())

@@ -23,14 +23,15 @@ import attrs
 from rtx_core.arguments import add_no_cache, add_pipeline
 from rtx_core.components import Command
 from rtx_core.errors import InputError, PipelineError, PluginError, RtxError
-from rtx_core.folder import RunFolder
+from rtx_core.folder import RunFolder, commits_of
 from rtx_core.plugin_files import with_plugins_of_run
-from rtx_core.registry import OURS, Registry, nearest
+from rtx_core.registry import OURS, Registry, nearest, supplier
+from rtx_core.sources import Hub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from rtx_core.config import Pipeline
+    from rtx_core.config import Checked, Pipeline
     from rtx_core.errors import Problem
     from rtx_core.prepare import Prepared
 
@@ -288,12 +289,15 @@ class RunCommand(Command):
         from rtx_core import config
         from rtx_core.console import Console
 
+        commits: Mapping[str, str] = {}
         if arguments.resume:
             earlier = arguments.output or Path("runs", config.run_name(arguments.pipeline, sets=arguments.sets))
             with_plugins_of_run(registry, RunFolder(earlier), trust=arguments.trust_run_plugins)
+            commits = commits_of(earlier)
+        hub = Hub(network=True, commits=commits)  # one for all runs of a series
 
         def load(sets: Sequence[str]) -> Pipeline:
-            return config.load(arguments.pipeline, sets=(*arguments.sets, *sets), registry=registry)
+            return config.load(arguments.pipeline, sets=(*arguments.sets, *sets), registry=registry, hub=hub)
 
         pipeline = load(())
         # Only now, since it imports torch: a mistake in the file is reported at once.
@@ -335,14 +339,14 @@ class CheckCommand(Command):
         from rtx_core import config
 
         try:
-            pipeline = config.load(arguments.pipeline, sets=arguments.sets, registry=registry)
+            checked = config.check(arguments.pipeline, sets=arguments.sets, registry=registry)
         except PipelineError as error:
             if not arguments.json:
                 raise
             print(json.dumps({"ok": False, "problems": [_as_json(p) for p in error.problems], "notes": []}))
             return error.exit_status
-        notes = _notes(pipeline)
-        prepared = _prepared(pipeline, cache=arguments.cache) if arguments.data else None
+        notes = _notes(checked)
+        prepared = _prepared(checked, cache=arguments.cache) if arguments.data else None
         if arguments.json:
             found = {} if prepared is None else {"data": _data_as_json(prepared)}
             print(json.dumps({"ok": True, "problems": [], "notes": notes, **found}))
@@ -361,19 +365,24 @@ class CheckCommand(Command):
 _OWN: dict[str, type[Command]] = {"run": RunCommand, "check": CheckCommand}
 
 
-def _notes(pipeline: Pipeline) -> list[str]:
+def _notes(checked: Checked) -> list[str]:
     from rtx_core.header import replacements
 
-    return [*replacements(pipeline), *pipeline.notes]
+    return [*replacements(checked.chosen), *checked.notes]
 
 
-def _prepared(pipeline: Pipeline, *, cache: bool) -> Prepared:
-    """The data as a run would take them; what is odd about them is told on stderr."""
+def _prepared(checked: Checked, *, cache: bool) -> Prepared:
+    """The data as a run would take them; what is odd about them is told on stderr.
+
+    :raises InputError: the tokenizer is not on this machine yet.
+    """
     from rtx_core.console import Console
     from rtx_core.prepare import prepare
 
+    if checked.pipeline is None:
+        raise InputError(f"--data: {checked.notes[0]}; rtx plan fetches config and tokenizer, and reads the data too")
     with Console() as console:
-        return prepare(pipeline, console=console, cache=cache)
+        return prepare(checked.pipeline, console=console, cache=cache)
 
 
 def _data_as_json(prepared: Prepared) -> dict[str, object]:
@@ -431,12 +440,27 @@ def _unexpected(error: Exception) -> str:
 
 
 def _culprit(error: Exception) -> str:
-    """Rtx, or the part that the error's notes name, with the package that supplies it where that is certain."""
+    """Rtx, the part that the error's notes name, with the package that supplies it where that is certain, or whose code
+    it was that raised it: the strategy calls a loss or an optimizer that may be somebody else's.
+    """
+    outside = _outside(error)
     for note in getattr(error, "__notes__", ()):
-        if found := _PART_IN_NOTE.fullmatch(note):
+        found = _PART_IN_NOTE.fullmatch(note)
+        if found and not (outside and found["part"] == "strategy"):
             supplied = f", supplied by {found['source']}" if found["source"] else _supplied(found["part"])
             return f"{found['part']} ({found['hook']}){supplied}"
-    return f"rtx {_version()}"
+    return outside or f"rtx {_version()}"
+
+
+def _outside(error: Exception) -> str | None:
+    """The package or the plugin file whose function raised it; None where that was rtx's own, or nobody's plugin."""
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] in ("rtx_core", "rtx_plugins"):
+            return None
+        if source := supplier(module, frame.f_code.co_filename):
+            return f"{source} ({frame.f_code.co_name})"
+    return None
 
 
 def _supplied(part: str) -> str:

@@ -9,6 +9,7 @@ A component's module is imported to check a file, so it keeps torch out of its t
 from __future__ import annotations
 
 import enum
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NewType, Protocol, Self
 
@@ -135,13 +136,15 @@ class Source:
         if colon and scheme == "run" and rest:
             return cls("run", rest)
         if colon and scheme == "hub" and rest:
-            name, _, revision = rest.partition("@")
+            name, at, revision = rest.partition("@")
+            if not name or (at and not revision):
+                raise ValueError(f'expected "hub:ORG/NAME" or "hub:ORG/NAME@REVISION", got "{text}"')
             return cls("hub", name, revision or None)
         if not text or (colon and scheme in ("run", "hub")):
             raise ValueError(f'expected a folder, "run:NAME" or "hub:ORG/NAME", got "{text}"')
         folder = base / text
         if not folder.is_dir():
-            looks_like_hub = text.count("/") == 1 and not text.startswith((".", "/"))
+            looks_like_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) is not None
             hint = f'; for the hub write "hub:{text}"' if looks_like_hub else ""
             raise ValueError(f'no folder "{folder}"{hint}')
         return cls("folder", str(folder))
@@ -159,6 +162,16 @@ class LoadRules:
     """Patterns of tensors that the checkpoint may lack; they are initialised from the seed."""
     allow_unused: tuple[str, ...] = ()
     """Patterns of tensors in the checkpoint that the model may ignore."""
+    resize: bool = False
+    """Give the token table a row for each token, or architecture.vocab_size, whatever the checkpoint has: the first
+    rows are the checkpoint's, further ones are initialised from the seed, those at the end are left out."""
+    first_layers: bool = False
+    """Take the first layers of a checkpoint that has more than the number of layers that is written."""
+    positions: Literal["repeat", "interpolate", "new"] | None = None
+    """What a position table is filled with that is longer than the checkpoint's: its rows again from the first, rows
+    between its own, or rows initialised from the seed behind its own. None: such a table is refused."""
+    reinit_head: bool = False
+    """Initialise the head from the seed though the checkpoint has one that fits; a pooler is no part of it."""
 
 
 class Backbone(Protocol):
@@ -183,6 +196,8 @@ class Architecture(Component):
     """Named sets of fields, below the fields that the table writes."""
     model_type: ClassVar[str | None] = None
     """``model_type`` of ``config.json``; lets ``from_pretrained`` find this component."""
+    any_model_type: ClassVar[bool] = False
+    """Whether it builds families of any ``model_type``; it has to be named in ``type`` then, never found."""
     special_tokens: ClassVar[SpecialTokens]
 
     preset: str | None = None
@@ -202,6 +217,14 @@ class Architecture(Component):
         return None
 
     @property
+    def pad_token_id(self) -> int | None:
+        """The number that the model takes for the padding token's, which the tokenizer has to give it; None: none.
+
+        A family that goes by one has a field of this name.
+        """
+        return None
+
+    @property
     def causal(self) -> bool:
         """Whether a token sees only those before it, which predicting the next token needs."""
         return False
@@ -214,6 +237,15 @@ class Architecture(Component):
         """
         names = {field.name for field in attrs.fields(cls)}
         return {name: value for name, value in config.items() if name in names}
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003 - part of the signature
+        """This component's fields out of a folder with weights; those of ``config.json`` unless there is more to say.
+
+        :param config: what ``config.json`` holds.
+        :raises ValueError: the folder is another model's.
+        """
+        return cls.from_hf(config)
 
     def build(self, vocab_size: int) -> torch.nn.Module:
         """The :class:`Backbone`. May be called on the meta device.
@@ -238,6 +270,11 @@ class Architecture(Component):
         """
         return ()
 
+    @property
+    def hf_encoder_options(self) -> Mapping[str, Any]:
+        """What ``transformers``' class of the body alone is called with so that it has no more parameters than this."""
+        return {}
+
     def hf_config(self, task: str | None, outputs: Outputs) -> dict[str, Any]:
         """``config.json`` for the kept model: what ``transformers`` needs to build the same.
 
@@ -260,6 +297,14 @@ class Head(Component):
         ``tie(table)`` is called with the token table where the module has such a method.
         """
         raise NotImplementedError
+
+    def sentence_transformers_modules(self, hidden_size: int) -> Sequence[tuple[str, Mapping[str, Any]]] | None:  # noqa: ARG002 - part of the signature
+        """The modules of ``sentence-transformers`` that do to hidden states what this head does, one after the other.
+
+        Of each the name of its class and the content of its ``config.json``. None: there are none, as for a head with
+        parameters.
+        """
+        return None
 
 
 # --- optimisation -----------------------------------------------------------------------------------------------------
@@ -511,6 +556,11 @@ class Callback(Component):
     measures_machine: ClassVar[bool] = False
     """True where what it logs is of the clock or of the machine, so that equal runs have other values: no checkpoint
     has them, and ``verify-resume`` doesn't compare them."""
+    once: ClassVar[bool] = False
+    """True where a second table of this type would repeat or undo what the first does; ``check`` refuses it."""
+    monitors: ClassVar[tuple[str, ...]] = ()
+    """Fields that name a value of the evaluations (``eval/loss``), or are None for the run's monitor; ``check`` refuses
+    a value that no evaluation gives, and a run without one."""
 
     def inactive_on(self, device: torch.device) -> str | None:  # noqa: ARG002 - part of the signature
         """Why it does nothing on this device, a clause that is said in one line before the model is built.
@@ -573,6 +623,24 @@ class TaskPart(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class Layout:
+    """What the kept model's folder has beyond what ``transformers`` reads, and what its card says of that."""
+
+    library: str = "transformers"
+    """The library that loads it, as the Hugging Face hub calls it."""
+    files: Mapping[str, str] = attrs.field(factory=dict)
+    """The text of each further file, by its path in the folder."""
+    usage: str | None = None
+    """Python, run in the folder, that loads the model and asks it; None: by ``transformers``' class."""
+    example: tuple[str, ...] = ("a text",)
+    """The texts that ``transformers``' class is asked there, as the tokenizer takes them: two of a pair."""
+    output_names: tuple[str, ...] = ()
+    """What each of the model's outputs is of, where these are no labels: the columns of numbers."""
+    limits: tuple[str, ...] = ()
+    """Where another library's answers aren't those of rtx: sentences without a full stop."""
+
+
+@attrs.frozen(kw_only=True)
 class Task(Component):
     """What is learnt: how a record becomes a sample, and logits become answers."""
 
@@ -586,6 +654,8 @@ class Task(Component):
     """Whether samples may be cut anywhere and put together: they have no targets until chance gives them some."""
     causal: ClassVar[bool] = False
     """Whether it needs an architecture in which a token sees only those before it."""
+    pipeline_tag: ClassVar[str | None] = None
+    """What the Hugging Face hub calls it, for the model card; None: it has no word for it."""
 
     max_length: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(2)))
     """Tokens kept of each sequence, special tokens included; None takes what the architecture can."""
@@ -613,6 +683,13 @@ class Task(Component):
     def columns(self, *, targets: bool) -> tuple[str, ...]:
         """The columns that a record must have, without those of the targets for ``predict``."""
         raise NotImplementedError
+
+    def layout(self, architecture: Architecture, head: Head, max_length: int) -> Layout:  # noqa: ARG002 - part of the signature
+        """How the kept model's folder serves other libraries; :class:`Layout` alone where ``transformers``' files do.
+
+        :param max_length: tokens of the longest sequence that is kept.
+        """
+        return Layout()
 
     def texts(self, record: Record) -> Iterator[str]:
         """The texts of a record, for training a tokenizer."""

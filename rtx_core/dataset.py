@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 import warnings
@@ -15,10 +16,15 @@ from rtx_core.batches import Batches, Cutting, cut_by_length
 from rtx_core.samples import Batch, Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rtx_core.components import TaskPart
     from rtx_core.store import SampleStore
+
+
+_STEPS_AT_ONCE = 16
+_TOKENS_AT_ONCE = 1 << 14
+"""So that no step waits long for those after it."""
 
 
 class Steps(torch.utils.data.Dataset[list[Batch]]):
@@ -43,18 +49,36 @@ class Steps(torch.utils.data.Dataset[list[Batch]]):
 
     def __getitem__(self, step: int) -> list[Batch]:
         """This process's pieces of the 0-based step, on the host; an empty piece has no sequences."""
+        return self._steps(range(step, step + 1))[0]
+
+    def _steps(self, steps: range) -> list[list[Batch]]:
+        """The pieces of each of several steps."""
+        pieces = [self._pieces(step) for step in steps]
+        batches = iter(self._batches_of([piece for of_step in pieces for piece in of_step]))
+        return [list(itertools.islice(batches, len(of_step))) for of_step in pieces]
+
+    def _pieces(self, step: int) -> list[tuple[int, np.ndarray]]:
+        """The epoch and the samples of each piece of a step for this process."""
         epoch, ids = self._batches.samples(step)
-        pieces = self._cutting.pieces(self._store.lengths[ids])
-        return [self.batch(epoch, ids[piece]) for piece in pieces[self._rank :: self._cutting.processes]]
+        pieces = self._cutting.pieces(self._store.lengths.take(ids))
+        return [(epoch, ids.take(piece)) for piece in pieces[self._rank :: self._cutting.processes]]
 
     def batch(self, epoch: int, ids: np.ndarray) -> Batch:
         """Any samples as they are learnt in an epoch, in this order."""
+        return self._batches_of([(epoch, ids)])[0]
+
+    def _batches_of(self, pieces: Sequence[tuple[int, np.ndarray]]) -> list[Batch]:
+        if not hasattr(self._task, "prepare"):
+            return self._store.batches([ids for _, ids in pieces])
+        return [self._prepared(epoch, ids) for epoch, ids in pieces]
+
+    def _prepared(self, epoch: int, ids: np.ndarray) -> Batch:
         return _made(self._store, self._task, ids, lambda i: chance.derive(self._seed, "sample", epoch, i))
 
     def iterate(self, start: int, stop: int, workers: int) -> Iterator[list[Batch]]:
         """The steps ``start … stop − 1`` in order, prepared by ``workers`` processes (0: by this one)."""
         if workers == 0:
-            return (self[step] for step in range(start, stop))
+            return self._in_blocks(start, stop)
         loader = torch.utils.data.DataLoader(
             self,
             batch_size=None,
@@ -71,6 +95,14 @@ class Steps(torch.utils.data.Dataset[list[Batch]]):
             # none of their locks: it packs arrays.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             return iter(loader)
+
+    def _in_blocks(self, start: int, stop: int) -> Iterator[list[Batch]]:
+        """Small steps several at once: of few tokens it is the calls that take time, and not the work."""
+        batches = self._batches
+        tokens = self._store.tokens / len(self._store) * batches.order.size / batches.steps_per_epoch
+        block = 1 if hasattr(self._task, "prepare") else int(min(max(_TOKENS_AT_ONCE / tokens, 1), _STEPS_AT_ONCE))
+        for first in range(start, stop, block):
+            yield from self._steps(range(first, min(first + block, stop)))
 
 
 def _leave_signals_to_the_run(_worker: int) -> None:
@@ -98,5 +130,5 @@ def _made(store: Samples, task: TaskPart, ids: np.ndarray, seed_of: Callable[[in
     """A batch of samples, each treated by the task's chance if it has any."""
     prepare = getattr(task, "prepare", None)
     if prepare is None:
-        return store.batch(ids)
+        return store.batches([ids])[0]
     return Batch.of([prepare(store[i], seed_of(i)) for i in ids.tolist()], ids.tolist())

@@ -12,13 +12,14 @@ import torch
 from rtx_core.config.pipeline import eval_name
 from rtx_core.dataset import evaluation_batches
 from rtx_core.epochs import evaluation_size
+from rtx_core.errors import PluginError
 from rtx_core.model import summed_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from rtx_core.build import Training
-    from rtx_core.components import LossPart, MetricPart, StrategyPart, TaskPart
+    from rtx_core.components import LossPart, Metric, MetricPart, StrategyPart, TaskPart
     from rtx_core.model import Model
     from rtx_core.samples import Batch
     from rtx_core.store import SampleStore
@@ -40,9 +41,24 @@ def evaluate(training: Training, prefix: str, store: SampleStore) -> dict[str, A
     run, hooks = training.run, training.hooks.call
     hooks.on_eval_start(run=run, name=prefix)
     with evaluating(training):
-        values = {f"{prefix}/{name}": value for name, value in evaluator(training).values(store).items()}
+        found = evaluator(training).values(store)
+    _refuse_other_names(run.pipeline.metrics, found.keys() - {"loss"})
+    values = {f"{prefix}/{name}": value for name, value in found.items()}
     hooks.on_eval_end(run=run, name=prefix, values=values)
     return values
+
+
+def _refuse_other_names(metrics: Mapping[str, Metric], given: Collection[str]) -> None:
+    """What the monitor and the best go by was checked with the names that metrics declare.
+
+    :raises PluginError: their parts give others.
+    """
+    declared = {name: table for table, metric in metrics.items() for name in metric.names()}
+    for name, table in declared.items():
+        if name not in given:
+            raise PluginError(f'metric.{table}: names() declares "{name}", which compute() does not give')
+    for name in sorted(set(given) - declared.keys()):
+        raise PluginError(f'metrics: one gives "{name}", which its names() does not declare')
 
 
 @contextmanager

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from typing import TYPE_CHECKING, Any
 
-from rtx_core import checkpoint, weights
-from rtx_core.durable import sync_folder
-from rtx_core.folder import write_text_atomically
+from rtx_core import weights
+from rtx_core.durable import sync_folder, write_file
+from rtx_core.folder import new_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,25 +27,25 @@ def write_folder(
     tokenizer: tokenizers.Tokenizer,
     special_tokens: SpecialTokens,
     max_length: int,
-    card: str,
+    files: Mapping[str, str],
+    replace: bool,
 ) -> None:
     """Write the whole folder beside its place and rename it there, so that it is complete or not there.
 
     :param tensors: by public name, tied ones once.
-    :param card: the text of ``README.md``.
+    :param files: the text of every other file, by its path in the folder.
+    :param replace: take the place of a folder that is there.
+    :raises RunError: the disk is full or fails; what was there is as it was.
     """
-    staging = folder.with_name(f".tmp-{folder.name}")
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    weights.write_model(staging, tensors, config)
-    for name, text in _tokenizer_files(tokenizer, special_tokens, max_length).items():
-        write_text_atomically(staging / name, text)
-    write_text_atomically(staging / "README.md", card)
-    sync_folder(staging)
-    if folder.exists():
-        checkpoint.remove(folder)
-    staging.rename(folder)
-    sync_folder(folder.parent)
+    with new_folder(folder, replace=replace) as made:
+        weights.write_model(made, tensors, config)
+        for name, text in {**_tokenizer_files(tokenizer, special_tokens, max_length), **files}.items():
+            file = made / name
+            if file.parent != made:
+                file.parent.mkdir(exist_ok=True)
+            write_file(file, text.encode())
+            if file.parent != made:
+                sync_folder(file.parent)
 
 
 def _tokenizer_files(tokenizer: tokenizers.Tokenizer, special_tokens: SpecialTokens, max_length: int) -> dict[str, str]:

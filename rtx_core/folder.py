@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import json
 import math
 import os
+import shutil
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 import attrs
+import tomli
 
-from rtx_core.checkpoint import clear_leftovers, delete, is_leftover, listing
+from rtx_core.checkpoint import clear_leftovers, delete, is_leftover, listing, remove
 from rtx_core.durable import sync_folder
 from rtx_core.errors import InputError, RunError
 
@@ -230,6 +233,28 @@ class RunFolder:
         record = {**self.read_record(), **entries}
         write_text_atomically(self.record, strict_json(record, indent=2) + "\n")
 
+    def read_resolved(self) -> dict[str, Any]:
+        """Every setting that the run used.
+
+        :raises InputError: resolved.toml is missing or damaged.
+        """
+        try:
+            return tomli.loads(self.resolved.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.resolved} can't be read: {error}") from error
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of metrics.jsonl, but for a last one that is still being written; none without the file.
+
+        :raises InputError: a line in the file is no row.
+        """
+        if not self.metrics.exists():
+            return
+        with self.metrics.open("rb") as rows:
+            for number, line in enumerate(rows, start=1):
+                if line.endswith(b"\n"):
+                    yield self._row(line, number)
+
     def cut_metrics(self, step: int) -> None:
         """Cut metrics.jsonl back to a checkpoint: later rows go, and a last line that was torn by a kill.
 
@@ -242,18 +267,40 @@ class RunFolder:
             return
         with replacing(self.metrics) as kept, self.metrics.open("rb") as rows:
             for number, line in enumerate(rows, start=1):
-                if line.endswith(b"\n") and self._stays(line, number, step):
+                if not line.endswith(b"\n"):
+                    continue
+                row = self._row(line, number)
+                if row["step"] <= step and not any(name.startswith("test/") for name in row):
                     kept.write(line)
 
-    def _stays(self, line: bytes, number: int, step: int) -> bool:
+    def _row(self, line: bytes, number: int) -> dict[str, Any]:
         try:
             row = json.loads(line)
-            return bool(row["step"] <= step) and not any(name.startswith("test/") for name in row)
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{self.metrics}:{number}: this line is no row of metrics; delete it") from error
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            raise InputError(f"{self.metrics}:{number}: this line is no row of metrics; delete it")
+        return row
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def commits_of(path: Path) -> dict[str, str]:
+    """The commit of each ``hub:`` source, by source as it was written, from which a run or a series of runs started.
+
+    :param path: the folder of the run; of a series what stands before ``-seed-17`` or ``-fold-1`` in those of its runs.
+    :raises InputError: run.json is damaged.
+    """
+    series = (folder for over in ("seed", "fold") for folder in path.parent.glob(f"{glob.escape(path.name)}-{over}-*"))
+    for folder in (path,) if path.exists() else sorted(series):
+        run = RunFolder(folder)
+        commits = run.read_record().get("commits", {})
+        if not isinstance(commits, dict) or not all(isinstance(commit, str) for commit in commits.values()):
+            raise InputError(f"{run.record}: commits: expected a text for each source, got {commits!r}")
+        if commits:
+            return commits
+    return {}
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -285,6 +332,28 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         sync_folder(path.parent)
 
 
+@contextmanager
+def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A folder beside ``path`` that gets its name, durably, when the block ends well, and is gone otherwise.
+
+    :param replace: take the place of a folder that is there; False: only of an empty one.
+    :raises RunError: the disk is full or fails; what was there is as it was.
+    """
+    temporary = path.with_name(f".tmp-{path.name}-{uuid.uuid4().hex[:8]}")
+    with _explained(path, RunError):
+        temporary.mkdir(parents=True)
+        try:
+            yield temporary
+            sync_folder(temporary)
+            if replace:
+                remove(path)
+            temporary.rename(path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        sync_folder(path.parent)
+
+
 _COMPACT = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 
 
@@ -302,7 +371,7 @@ def strict_json(value: Any, *, indent: int | None = None, other: Callable[[Any],
     except ValueError:
         text = encoder.encode(_finite(value))
     # Half a surrogate pair (a file name that is not UTF-8 holds such) is legal in JSON only as an escape.
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _finite(value: Any) -> Any:

@@ -25,10 +25,11 @@ def parameter_groups(model: Model, layers: Sequence[str], optimizer: Optimizer) 
     """Every distinct trainable parameter in exactly one group.
 
     :param layers: prefixes of public names from input to output.
-    :raises InputError: a rule's pattern matches no parameter.
+    :raises InputError: a rule's pattern matches no parameter, or a rule changes nothing.
     """
     roles = _roles(model)
     _refuse_unmatched(optimizer.groups, roles, model.tied_names())
+    _refuse_idle(optimizer.groups, roles)
     members: dict[tuple[float, float, int | None, Role, str | None, int], dict[str, nn.Parameter]] = {}
     for name, parameter in model.parameters_by_name().items():
         if not parameter.requires_grad:
@@ -100,6 +101,25 @@ def _refuse_unmatched(rules: Sequence[GroupRule], names: Iterable[str], tied: Ma
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 hint = unmatched_hint(pattern, names, tied)
                 raise InputError(f'optimizer.groups.{index}.match: "{pattern}" matches no parameter; {hint}')
+
+
+def _refuse_idle(rules: Sequence[GroupRule], names: Iterable[str]) -> None:
+    """Each rule matches something, as :func:`_refuse_unmatched` has seen; it has to change something too."""
+    ruled = {name: _rule_of(name, rules)[0] for name in names}
+    for index, rule in enumerate(rules):
+        own = [name for name, chosen in ruled.items() if chosen == index]
+        if not own:
+            raise InputError(
+                f"optimizer.groups.{index}: every parameter that it matches has an earlier rule, and the first that "
+                "matches wins; put the narrower rule first"
+            )
+        # Without a setting it may still keep some from a later rule.
+        if (
+            rule.lr is None
+            and rule.weight_decay is None
+            and all(_rule_of(n, rules[index + 1 :])[1] is None for n in own)
+        ):
+            raise InputError(f"optimizer.groups.{index}: sets neither lr nor weight_decay, so it does nothing")
 
 
 def _roles(model: Model) -> dict[str, Role]:

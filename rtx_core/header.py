@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rtx_core.config import Pipeline
     from rtx_core.model import Model
     from rtx_core.prepare import Prepared
+    from rtx_core.registry import Chosen
     from rtx_core.samples import Samples
     from rtx_core.weights import LoadReport
 
@@ -37,21 +38,27 @@ def _header_rows(pipeline: Pipeline, prepared: Prepared, training: Training) -> 
     yield "run", pipeline.run.name
     yield "task", " · ".join((pipeline.chosen["task"].name, *_described(prepared.outputs)))
     yield "data", data_line(prepared)
-    yield "model", f"{pipeline.chosen['architecture'].name}, {model_line(training.model)}"
+    yield "model", f"{architecture_line(pipeline)}, {model_line(training.model)}"
     source = pipeline.architecture.from_pretrained
     if source is not None and training.loaded is not None:
         yield "weights", weights_line(source, training.loaded)
     yield "device", device_line(training)
     yield "plan", plan_line(pipeline, prepared)
     yield "folder", shown(run.folder)
-    yield from (("replaced", line) for line in replacements(pipeline))
+    yield from (("replaced", line) for line in replacements(pipeline.chosen))
 
 
-def replacements(pipeline: Pipeline) -> list[str]:
+def architecture_line(pipeline: Pipeline) -> str:
+    """The architecture's name, and the family's where it builds many."""
+    name, architecture = pipeline.chosen["architecture"].name, pipeline.architecture
+    return f"{name} ({architecture.model_type})" if architecture.any_model_type else name
+
+
+def replacements(parts: Mapping[str, Chosen]) -> list[str]:
     """One line for each part that is taken from another package although rtx-transformers has one of that name."""
     lines = [
         f"{chosen.kind}.{chosen.name} is supplied by {chosen.source} instead of {chosen.replaces}"
-        for chosen in pipeline.chosen.values()
+        for chosen in parts.values()
         if chosen.replaces is not None
     ]
     return list(dict.fromkeys(lines))
@@ -97,10 +104,14 @@ def parameter_counts(model: Model) -> dict[str, int]:
 
 
 def weights_line(source: Source, report: LoadReport) -> str:
-    """Where the first weights came from, what of the model they lack, and what of them the model has no use for."""
+    """Where the first weights came from, what became of their rows, what the model has beside them, and what it leaves.
+
+    What is resized has other rows than the weights, and some of their values.
+    """
     place = shown(Path(source.location)) if source.scheme == "folder" else str(source)
     loaded = counted(len(report.loaded), "tensor")
-    return f"{loaded} from {place}, {_named(report.new, 'new')}, {_named(report.unused, 'unused')}"
+    resized = f", {_named(report.resized, 'resized')}" if report.resized else ""
+    return f"{loaded} from {place}{resized}, {_named(report.new, 'new')}, {_named(report.unused, 'unused')}"
 
 
 def device_line(training: Training) -> str:
@@ -156,6 +167,9 @@ def _summary_rows(
     taken = _time_taken(folder) + (" in this session" if resumed else "")
     steps = f"{done}, {epochs} epoch{'' if epochs == '1' else 's'}{taken}"
     yield "done", f"{steps} · {run.stop_reason}" if run.stop_reason else steps
+    if skipped := run.step - run.updates:
+        of_all = "all steps, so nothing was learnt" if run.updates == 0 else f"{skipped:,} of them"
+        yield "skipped", f"{of_all}: no update was made; metrics.jsonl says why"
     if run.best_value is not None:
         yield "best", f"{run.monitor} {number(run.best_value)} at step {run.best_step:,}"
     if figures := [f"{name} {number(value)}" for name, value in test.items() if isinstance(value, (int, float))]:

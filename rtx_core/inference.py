@@ -15,7 +15,7 @@ from rtx_core.config import load_parts
 from rtx_core.encoding import rows_needed
 from rtx_core.errors import DataError, InputError
 from rtx_core.folder import RunFolder
-from rtx_core.model import Model, make_model
+from rtx_core.model import Model, assemble
 from rtx_core.registry import built
 from rtx_core.samples import Batch, Sample
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import tokenizers
 
-    from rtx_core.components import Task, TaskPart
+    from rtx_core.components import Architecture, Task, TaskPart
     from rtx_core.config import ModelParts
     from rtx_core.registry import Registry
     from rtx_core.samples import Record
@@ -161,12 +161,21 @@ def finished(folder: Path) -> RunFolder:
 
     :raises InputError: it is no run's, or the run has no kept model yet.
     """
-    run = RunFolder(folder.absolute())
-    record = run.read_record()
-    if not record:
-        raise InputError(f"{folder} is no run's folder: it has no run.json")
+    run = of_run(folder)
     if not (run.model / "model.safetensors").is_file():
-        raise InputError(f"{folder} has no kept model yet (status: {record.get('status')}); finish the run first")
+        status = run.read_record().get("status")
+        raise InputError(f"{folder} has no kept model yet (status: {status}); finish the run first")
+    return run
+
+
+def of_run(folder: Path) -> RunFolder:
+    """The folder of a run, however far it came.
+
+    :raises InputError: it is no run's.
+    """
+    run = RunFolder(folder.absolute())
+    if not run.read_record():
+        raise InputError(f"{folder} is no run's folder: it has no run.json")
     return run
 
 
@@ -177,11 +186,9 @@ def restored(run: RunFolder, parts: ModelParts, *, device: torch.device | None =
     :raises InputError: the parts don't fit the model, or a file is damaged.
     """
     device = device or torch.device("cpu")
-    record = run.read_record()
-    outputs = _outputs(record.get("outputs"), run.record)
-    vocab_size = _whole_number(record.get("vocab_size"), f"{run.record}: vocab_size")
-    max_length = _max_length(record, parts.architecture.usable_positions, run.record)
-    tokenizer = _tokenizer(run.model / "tokenizer.json", vocab_size)
+    known = recorded(run, parts.architecture)
+    outputs, vocab_size, max_length = known.outputs, known.vocab_size, known.max_length
+    tokenizer = tokenizer_of(run.model / "tokenizer.json", vocab_size)
     special_tokens = parts.architecture.special_tokens
     task = built(
         "task",
@@ -192,7 +199,7 @@ def restored(run: RunFolder, parts: ModelParts, *, device: torch.device | None =
         max_length=max_length,
         special_tokens=special_tokens,
     )
-    model = make_model(
+    model = assemble(
         parts.architecture,
         parts.head,
         task=parts.task_name,
@@ -203,6 +210,30 @@ def restored(run: RunFolder, parts: ModelParts, *, device: torch.device | None =
     weights.load_exactly(run.model, model.tensors())
     model.to(device).eval()
     return Trained(settings=parts.task, task=task, model=model, outputs=outputs, max_length=max_length, device=device)
+
+
+@attrs.frozen(kw_only=True)
+class Recorded:
+    """What run.json says of the model."""
+
+    outputs: Outputs
+    vocab_size: int
+    """Rows of the token table."""
+    max_length: int
+    """Tokens of the longest sequence that is kept."""
+
+
+def recorded(run: RunFolder, architecture: Architecture) -> Recorded:
+    """Read what a run has found out about its model.
+
+    :raises InputError: it is damaged, or doesn't fit the architecture.
+    """
+    record = run.read_record()
+    return Recorded(
+        outputs=_outputs(record.get("outputs"), run.record),
+        vocab_size=_whole_number(record.get("vocab_size"), f"{run.record}: vocab_size"),
+        max_length=_max_length(record, architecture.usable_positions, run.record),
+    )
 
 
 def _with_threshold(task: Task, name: str, threshold: float | Mapping[str, float]) -> Task:
@@ -272,8 +303,8 @@ def _whole_number(value: object, place: str) -> int:
     return value
 
 
-def _tokenizer(file: Path, vocab_size: int) -> tokenizers.Tokenizer:
-    """The kept model's tokenizer.
+def tokenizer_of(file: Path, vocab_size: int) -> tokenizers.Tokenizer:
+    """The tokenizer of a run or of its kept model.
 
     :raises InputError: it is missing, damaged, or another model's.
     """

@@ -113,7 +113,7 @@ class Horizon:
         So ``"0.5 epochs"`` of 9 steps falls on 5, 9, 14, 18, and every second time is an epoch's end.
         """
         exact = every if isinstance(every, Fraction) else self.exact(every)
-        over, under = exact.denominator, exact.numerator  # whole numbers: this is asked in every step
+        under, over = exact.as_integer_ratio()  # whole numbers: this is asked in every step
         return under > 0 and step * over // under != (step - 1) * over // under
 
     def exact(self, length: Length | str) -> Fraction:

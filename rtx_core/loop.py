@@ -7,6 +7,7 @@ identity.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,8 +78,11 @@ def _take_steps(
             return True
         _log(training, values, clock)
         last = run.step == end or run.stop_reason is not None
+        evaluates = last or run.eval_requested or run.horizon.due(training.eval_every, run.step)
+        if not (evaluates or run.checkpoint_requested or signals.received is not None):
+            continue
         with clock.paused():
-            if run.eval_requested or last or run.horizon.due(training.eval_every, run.step):
+            if evaluates:
                 _evaluate(training)
             # Both are looked at once, before saving: what comes later is answered after the next step, and saved.
             last = last or run.stop_reason is not None
@@ -106,18 +110,18 @@ def _start(training: Training) -> None:
 
 def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
     """One step: the update that a batch leads to, however it is cut. Returns the step's values, still on the device."""
-    run, hooks = training.run, training.hooks.call
+    run, hooks, device = training.run, training.hooks.call, training.run.device
     run.begin_step()
     weight, tokens = _weigh(training, pieces)
     rate = training.schedule.factor(run.updates) * run.lr_scale
     for group, peak in zip(run.optimizer.param_groups, training.peak_rates, strict=True):
         group["lr"] = peak * rate
     schedule.set_momentum(training.schedule, run.updates, run.optimizer)
-    total = torch.zeros((), device=run.device)
     if weight:
+        total: torch.Tensor | None = None
         for parameter in training.parameters:  # what optimizer.zero_grad does, without its profiling
             parameter.grad = None
-        pieces = [piece.to(run.device) for piece in pieces]
+        pieces = [piece.to(device) for piece in pieces]
         if run.pipeline.loss.whole_step:
             total = _share_features(training, pieces, weight)
         for index, piece in enumerate(pieces):
@@ -126,8 +130,8 @@ def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
             hooks.backward(run=run, loss=summed / weight)
             if piece.cache is None:
                 piece.loss = summed.detach()
-                total += piece.loss
-        run.loss, run.pieces = total / weight, pieces
+                total = piece.loss if total is None else total + piece.loss
+        run.loss, run.pieces = cast("torch.Tensor", total) / weight, pieces
         if hooks.finish_gradients(run=run):
             hooks.on_gradients(run=run)
             updated = hooks.apply_gradients(run=run)
@@ -148,23 +152,28 @@ def take_step(training: Training, pieces: list[Batch]) -> dict[str, Any]:
 def _weigh(training: Training, pieces: list[Batch]) -> tuple[float, float]:
     """The weight and the tokens of the whole step over all processes. What is left out of the run weighs nothing."""
     run, loss = training.run, training.loss
+    own_weight, own_tokens = 0.0, 0
     for piece in pieces:
         if run.left_out:
             piece.ignore_targets(run.left_out)
-        piece.weight = loss.weight(piece.targets) if len(piece.targets) else 0.0
-    weight, tokens = run.strategy.sum(sum(p.weight for p in pieces), sum(sum(p.lengths) for p in pieces))
+        piece.weight = loss.weight(piece.targets) if piece.targets.shape[0] else 0.0
+        if not 0.0 <= piece.weight < math.inf:
+            raise PluginError(f"loss: weight() gave {piece.weight!r}; expected a finite number from 0")
+        own_weight += piece.weight
+        own_tokens += sum(piece.lengths)
+    weight, tokens = run.strategy.sum(own_weight, own_tokens)
     return weight, tokens
 
 
 def _seed_forward(training: Training, index: int) -> None:
     """Set the device's generator for one forward pass: from (seed, step, index of the piece in the whole step)."""
-    run = training.run
-    place = index * run.world_size + run.rank
+    run, strategy = training.run, training.run.strategy
+    place = index * strategy.world_size + strategy.rank
     seed = chance.derive(run.pipeline.run.seed, "forward", run.step, place)
     # torch.manual_seed would also seed every other device, at a hundred times the cost.
-    if run.device.type == "cuda":
-        torch.cuda.default_generators[run.device.index or 0].manual_seed(seed)
-    elif run.device.type == "mps":
+    if strategy.device.type == "cuda":
+        torch.cuda.default_generators[strategy.device.index or 0].manual_seed(seed)
+    elif strategy.device.type == "mps":
         torch.mps.manual_seed(seed)
     torch.default_generator.manual_seed(seed)
 
@@ -202,26 +211,29 @@ def _log(training: Training, values: Mapping[str, Any], clock: _Clock) -> None:
         return
     run.log_requested = False
     everything = {**values, **_rates_of_groups(training), **run.take_logged()}
-    tensors = {name: value.detach() for name, value in everything.items() if isinstance(value, torch.Tensor)}
-    if run.device.type != "cpu" and tensors:
-        # One copy, and so one wait for the device, instead of one for each value.
-        stacked = torch.stack([tensor.float().reshape(()) for tensor in tensors.values()]).tolist()
-        everything.update(zip(tensors, stacked, strict=True))
-    else:
-        everything.update((name, float(tensor)) for name, tensor in tensors.items())
+    if run.device.type != "cpu":
+        _copy_to_host(everything)
+    for name, value in everything.items():
+        if isinstance(value, torch.Tensor):
+            everything[name] = float(value.item())
     row = {"step": run.step, "epoch": round(run.epoch, 6), **everything, "tokens": run.tokens}
     row["tokens_per_second"] = clock.rate(run.tokens)
     run.last_values = row
     training.hooks.call.on_log(run=run, values=row)
 
 
+def _copy_to_host(values: dict[str, Any]) -> None:
+    """Put numbers in the place of scalar tensors: one copy, and so one wait for the device, instead of one for each."""
+    tensors = {name: value.detach() for name, value in values.items() if isinstance(value, torch.Tensor)}
+    if tensors:
+        stacked = torch.stack([tensor.float().reshape(()) for tensor in tensors.values()]).tolist()
+        values.update(zip(tensors, stacked, strict=True))
+
+
 def _rates_of_groups(training: Training) -> dict[str, float]:
     """The step's rates that differ from ``lr``, by the name of what makes them differ."""
-    return {
-        f"lr/{group.rate_name}": options["lr"]
-        for group, options in zip(training.groups, training.run.optimizer.param_groups, strict=True)
-        if group.rate_name is not None
-    }
+    options = training.run.optimizer.param_groups
+    return {f"lr/{name}": options[number]["lr"] for number, name in training.rate_names}
 
 
 def _evaluate(training: Training) -> None:

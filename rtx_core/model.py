@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -13,10 +14,14 @@ from rtx_core.errors import InputError
 from rtx_core.registry import built
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from rtx_core.components import Architecture, Head, LossPart
     from rtx_core.samples import Batch
+
+
+_NO_ROOM = ("can't allocate memory", "out of memory", "size calculation overflowed")
+"""What torch says when tensors are too large: for the CPU, for a device, for 64 bits."""
 
 
 class Model(nn.Module):
@@ -31,11 +36,13 @@ class Model(nn.Module):
 
     def features(self, batch: Batch) -> torch.Tensor:
         """What the head projects, ``[N, H]``."""
-        return cast("torch.Tensor", self.head.features(self.backbone(batch), batch))  # type: ignore[operator]
+        features: torch.Tensor = self.head.features(self.backbone(batch), batch)  # type: ignore[operator]
+        return features
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
         """Logits ``[N, K]`` of features ``[N, H]``."""
-        return cast("torch.Tensor", self.head.project(features))  # type: ignore[operator]
+        logits: torch.Tensor = self.head.project(features)  # type: ignore[operator]
+        return logits
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Logits ``[N, K]``."""
@@ -93,17 +100,22 @@ class Model(nn.Module):
 
 
 def make_model(architecture: Architecture, head: Head, *, task: str, outputs: int, vocab_size: int, seed: int) -> Model:
-    """Build backbone and head on the current default device, from the seed alone.
+    """Build backbone and head on the current default device, from the seed alone."""
+    model = assemble(architecture, head, task=task, outputs=outputs, vocab_size=vocab_size, seed=seed)
+    initialize(model, model.parameters_by_name().keys(), seed)
+    return model
 
-    A module with ``initialize(name, tensor, generator)`` is left for :func:`initialize` to fill; another keeps its own
-    initialisation, from one seed.
+
+def assemble(architecture: Architecture, head: Head, *, task: str, outputs: int, vocab_size: int, seed: int) -> Model:
+    """The same, but a module with ``initialize(name, tensor, generator)`` has any values: for a model that is filled
+    from a file, :func:`initialize` has little to do. Another module keeps its own initialisation, from one seed.
     """
-    backbone = _seeded(lambda: built("architecture", "", architecture.build, vocab_size), seed, "backbone")
+    with _in_memory():
+        backbone = _seeded(lambda: built("architecture", "", architecture.build, vocab_size), seed, "backbone")
     head_module = _seeded(lambda: built("head", "", head.build, architecture.hidden_size, outputs), seed, "head")
     model = Model(backbone, head_module, architecture.hf_names(native_task(architecture, head, task)))
     if hasattr(head_module, "tie"):
         cast("Any", head_module).tie(cast("Any", backbone).input_embeddings)
-    initialize(model, model.parameters_by_name().keys(), seed)
     return model
 
 
@@ -123,6 +135,19 @@ def initialize(model: Model, names: Collection[str], seed: int) -> None:
                 generator = torch.Generator().manual_seed(chance.derive(seed, f"parameter {public}"))
                 with torch.no_grad():
                     cast("Any", module).initialize(name, parameter, generator)
+
+
+@contextmanager
+def _in_memory() -> Iterator[None]:
+    """Turn a failure to make room for a model into one line; the CPU's allocator has no error of its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _NO_ROOM):
+            raise
+        raise InputError(
+            "the model is larger than this machine's memory; take smaller sizes in [architecture]"
+        ) from error
 
 
 def _seeded(build: Any, seed: int, purpose: str) -> nn.Module:
@@ -163,7 +188,7 @@ class TrainedModule(nn.Module):
 
 def summed_loss(model: Model, loss: LossPart, features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The loss of features ``[N, H]``, by whichever of its two functions the loss has."""
-    of_features = getattr(loss, "of_features", None)
-    if of_features is not None:
-        return cast("torch.Tensor", of_features(features, model.project, targets)).float()
+    # Asked of the class: a module looks long for what it doesn't have, and builds an error's text.
+    if hasattr(type(loss), "of_features"):
+        return cast("Any", loss).of_features(features, model.project, targets).float()  # type: ignore[no-any-return]
     return loss.of_logits(model.project(features), targets).float()

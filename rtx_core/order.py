@@ -54,6 +54,8 @@ class Order:
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Sample ids at the positions ``start … stop − 1`` of an epoch, int64."""
+        if self.size < _STORED_BELOW:
+            return _stored(_key(self.seed, epoch), self.size)[start:stop]
         return self.at(epoch, np.arange(start, stop))
 
     def total(self, values: np.ndarray) -> int:

@@ -49,9 +49,9 @@ class PackedStore:
         """What a packed sample holds."""
         raise NotImplementedError
 
-    def batch(self, ids: np.ndarray) -> Batch:
-        """These samples as they are, packed in this order."""
-        return Batch.of([self[i] for i in ids.tolist()], ids.tolist())
+    def batches(self, many: Sequence[np.ndarray]) -> list[Batch]:
+        """For each list of ids these samples as they are, packed in this order."""
+        return [Batch.of([self[i] for i in ids.tolist()], ids.tolist()) for ids in many]
 
     @property
     def tokens(self) -> int:

@@ -102,6 +102,7 @@ def prepare(
     identities = Identities(pipeline, records.fingerprints)
     tokenizer = _tokenizer(pipeline, records.train, identities, kept, folder=tokenizer_folder, console=console)
     vocab_size = _table_rows(pipeline.architecture, tokenizer)
+    _refuse_another_padding_token(pipeline.architecture, tokenizer)
     max_length = _max_length(pipeline)
     outputs = _outputs(pipeline, records.train, identities, kept, vocab_size=vocab_size, console=console)
     task = _built_task(pipeline, tokenizer, outputs, max_length)
@@ -287,11 +288,35 @@ def _table_rows(architecture: Architecture, tokenizer: tokenizers.Tokenizer) -> 
     tokens = rows_needed(tokenizer)
     rows = architecture.vocab_size or tokens
     if tokens > rows:
+        instead = "leave that out, which makes a row for each token"
+        if architecture.from_pretrained is not None and not architecture.load.resize:
+            instead = (
+                "take the tokenizer that belongs to the weights, or write [architecture.load] resize = true to add a "
+                "row for each further token"
+            )
         raise InputError(
             f"the tokenizer has {tokens} tokens, but the token table has only {rows} rows (architecture.vocab_size); "
-            "take the tokenizer that belongs to the weights, or a larger table"
+            f"{instead}"
         )
     return rows
+
+
+def _refuse_another_padding_token(architecture: Architecture, tokenizer: tokenizers.Tokenizer) -> None:
+    """See that tokenizer and model mean the same token by padding: its row isn't trained, and positions may follow it.
+
+    :raises InputError: they don't.
+    """
+    token, theirs = architecture.special_tokens.pad, architecture.pad_token_id
+    number = tokenizer.token_to_id(token)
+    if number is None or theirs is None or number == theirs:
+        return
+    instead = f"write pad_token_id = {number}"
+    if architecture.from_pretrained is not None:
+        instead = f"take the tokenizer that belongs to the weights, or, if their config.json is wrong, {instead}"
+    raise InputError(
+        f'architecture.pad_token_id: {theirs}, but the tokenizer gives the padding token, "{token}", number {number}; '
+        f"{instead}"
+    )
 
 
 def _max_length(pipeline: Pipeline) -> int:

@@ -15,7 +15,7 @@ import importlib.util
 import inspect
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
@@ -361,7 +361,7 @@ def _check_requirement(text: str) -> None:
 
 def _load_file(path: Path) -> ModuleType:
     # attrs resolves annotations through sys.modules, so the module needs a name there that no other file has.
-    name = f"rtx_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{_OF_A_FILE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise PluginError(f"plugin {path}: no such Python file")
@@ -373,6 +373,22 @@ def _load_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise PluginError(f"plugin {path} can't be loaded: {_told(error)}") from error
     return module
+
+
+_OF_A_FILE = "rtx_plugin_"
+"""What the names of modules begin with that are loaded from files."""
+
+
+def supplier(module: str, file: str) -> str | None:
+    """Who supplies a module of a plugin: a package with its version, or the plugin file; None for rtx's and for others.
+
+    :param file: where its code is.
+    """
+    if module.startswith(_OF_A_FILE):
+        return Path(file).name
+    top = module.partition(".")[0]
+    of_plugins = (entry for entry in Registry.discover().entries if entry.distribution != OURS)
+    return next((entry.source for entry in of_plugins if entry.module.partition(".")[0] == top), None)
 
 
 def _told(error: BaseException) -> str:
@@ -459,7 +475,8 @@ class PartHooks:
                 raise PluginError(f"{name}: {' '.join(str(error).split())}") from error
         for hook in sorted(FIRST_RESULT):
             _refuse_two_answers(hook, getattr(self._manager.hook, hook), default)
-        self.call = cast("LoopHooks", self._manager.hook)
+        direct = {hook: _direct(getattr(self._manager.hook, hook), first=hook in FIRST_RESULT) for hook in HOOKS}
+        self.call = cast("LoopHooks", SimpleNamespace(**direct))
 
     def _adapter(self, name: str, part: object) -> _Adapter:
         """The part's hook methods, each of which says whose it is while it runs."""
@@ -491,14 +508,17 @@ class PartHooks:
                 answer = method(*arguments)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again, or kept until all were called
                 failure = _failure(error, name, hook)
+                if hook == "on_exception":  # the run ends with what went wrong first
+                    self.run.console.warn(f"{name}: {hook} failed too: {type(error).__name__}: {error}")
+                    return None
                 if hook != "on_run_end":
                     raise failure  # noqa: B904 - usually the same error
                 self.failures.append(failure)
                 return None
             finally:
                 self.run.speaker = before
-            if must_answer and answer is None:
-                raise PluginError(f"{name}: {hook} returned None; it replaces the default, so it must answer")
+            if must_answer and (hook == "compute_loss" or (answer is not True and answer is not False)):
+                _refuse_answer(name, hook, answer)
             return answer
 
         return call
@@ -556,6 +576,47 @@ class _PartManager(pluggy.PluginManager):
         if name not in HOOKS:
             return None
         return super().parse_hookimpl_opts(plugin, name) or {}
+
+
+def _refuse_answer(name: str, hook: str, answer: Any) -> None:
+    """What replaces a default has to answer with what the loop goes on with.
+
+    :param answer: any of ``compute_loss``; of another hook one that is neither True nor False.
+    :raises PluginError: it is something else.
+    """
+    if hook == "compute_loss":
+        if hasattr(answer, "backward") and answer.ndim == 0:
+            return
+        expected = "the summed loss, a tensor without axes"
+    else:
+        expected = "True or False"
+    if answer is None:
+        raise PluginError(f"{name}: {hook} returned None; it replaces the default, so it must answer")
+    shape = f"a tensor of shape {list(answer.shape)}" if hasattr(answer, "shape") else repr(answer)
+    raise PluginError(f"{name}: {hook} returned {shape}; expected {expected}")
+
+
+def _direct(caller: pluggy.HookCaller, *, first: bool) -> Callable[..., Any]:
+    """What the caller does, in its order, without what it checks at each call; itself where a part wraps the hook.
+
+    A step calls seven hooks, and their dispatch would take longer than what most of them do.
+
+    :param first: whether the first answer is the only one; every implementation of such a hook answers.
+    """
+    implementations = caller.get_hookimpls()[::-1]
+    if not implementations or any(one.wrapper or one.hookwrapper for one in implementations):
+        return caller
+    calls = [(one.function, one.argnames) for one in implementations]
+
+    def every(**arguments: Any) -> None:
+        for function, names in calls:
+            function(*map(arguments.__getitem__, names))
+
+    def only(**arguments: Any) -> Any:
+        function, names = calls[0]
+        return function(*map(arguments.__getitem__, names))
+
+    return only if first else every
 
 
 def _own_methods(part: type) -> set[str]:

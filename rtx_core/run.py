@@ -131,10 +131,19 @@ class Run:
         That is this step's if it gets one and it isn't written yet. ``grad_norm`` alone belongs to no part and stands
         as it is, whoever clips; it is dropped with its step. Tensors stay on their device until a log step copies all
         of them at once.
+
+        :raises PluginError: a value is no single number.
         """
         for name, value in values.items():
             shared = name == "grad_norm" or self.speaker is None
-            self._logged[name if shared else f"{self.speaker}/{name}"] = _plain_unless_tensor(value)
+            try:
+                plain = _plain_unless_tensor(value)
+            except (TypeError, ValueError):
+                who = self.speaker or "run"
+                raise PluginError(
+                    f"{who}: run.log: {name}: expected a number or a tensor with one, got {_described(value)}"
+                ) from None
+            self._logged[name if shared else f"{self.speaker}/{name}"] = plain
 
     def stop(self, reason: str) -> None:
         """End the run after this step; it counts as finished."""
@@ -215,10 +224,22 @@ def measured_of_machine(name: str, callbacks: Mapping[str, Callback]) -> bool:
 
 
 def _plain_unless_tensor(value: Any) -> Any:
-    """Numbers of numpy and the like as Python's, so that a row can be saved."""
-    if value is None or type(value) in (bool, int, float, str) or hasattr(value, "detach"):
+    """Numbers of numpy and the like as Python's, so that a row can be saved.
+
+    :raises ValueError: a tensor of several; TypeError: no number.
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if hasattr(value, "detach"):
+        if value.numel() != 1:  # known without a look at the device
+            raise ValueError
         return value
     return float(value)
+
+
+def _described(value: Any) -> str:
+    """What was given instead of a number."""
+    return f"a tensor of shape {list(value.shape)}" if hasattr(value, "shape") else repr(value)
 
 
 _SAVED = (

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from rtx_core import build, checkpoint, export, saving
-from rtx_core.card import model_card
-from rtx_core.config import resolved_toml
+from rtx_core import build, checkpoint, saving
+from rtx_core.components import Source
+from rtx_core.config import ModelParts, resolved_toml
 from rtx_core.config.pipeline import folder_of
 from rtx_core.errors import InputError, RtxError, RunError, RunInterruptedError
 from rtx_core.evaluation import evaluate, evaluating, evaluator, shown_tensors
@@ -22,9 +22,11 @@ from rtx_core.folder import RunFolder, write_text_atomically
 from rtx_core.header import header, number, summary
 from rtx_core.loop import train
 from rtx_core.micro_batch import with_size
-from rtx_core.model import native_task
 from rtx_core.prepare import prepare, task_name, with_outputs
+from rtx_core.publish import publish
 from rtx_core.signals import Signals
+from rtx_core.sources import fetch_weights
+from rtx_core.sources import folder_of as folder_of_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,17 +82,37 @@ def run_pipeline(pipeline: Pipeline, registry: Registry, options: RunOptions, co
     path = folder_of(pipeline, options.output, Path.cwd())
     if options.steps is not None and options.output is None:
         path = path.with_name(f"{path.name}-smoke")
+    for note in pipeline.notes:
+        console.say(f"note: {note}")
     threads = build.set_up_process(pipeline)
     if options.way == "resume":
         return _resume(pipeline, registry, options, console, path=path, threads=threads)
     # Everything is built before the folder is touched: bad data or weights must not cost the run that is there.
     RunFolder.refuse(path, options.way)
+    if options.way == "overwrite":
+        _refuse_to_lose_the_start(pipeline, path)
+    _fetch_weights(pipeline, console)
     training = build.build(pipeline, prepare(pipeline, console=console, cache=options.cache), path, console)
     with RunFolder.claim(path, options.way) as folder:
         training.run.folder = folder.path
         _begin(training, folder, registry)
         _go(training, folder, registry, threads, end=_end_of(training, options))
     return folder.path
+
+
+def _refuse_to_lose_the_start(pipeline: Pipeline, path: Path) -> None:
+    """What a run starts from has to stay until it has ended: an interrupted one couldn't go on.
+
+    :raises InputError: weights or tokenizer are those of the folder that is replaced.
+    """
+    for table, part in (("architecture", pipeline.architecture), ("tokenizer", pipeline.tokenizer)):
+        for name, source in attrs.asdict(part, recurse=False).items():
+            if not isinstance(source, Source) or source.scheme == "hub":
+                continue
+            if path.resolve() in folder_of_source(source, Path.cwd()).resolve().parents:
+                raise InputError(
+                    f"{table}.{name}: {source} is in {path}, which --overwrite deletes; start beside it with --new"
+                )
 
 
 def _resume(
@@ -103,6 +125,7 @@ def _resume(
             console.say(f"{folder.path} has no checkpoint: starting from the beginning")
         elif pipeline.training.micro_batch_size == "auto":
             pipeline = with_size(pipeline, saving.saved_settings(saved)["training.micro_batch_size"])
+        _fetch_weights(pipeline, console)
         prepared = prepare(pipeline, console=console, tokenizer_folder=folder.tokenizer, cache=options.cache)
         training = build.build(pipeline, prepared, folder.path, console)
         if saved is None:
@@ -119,6 +142,13 @@ def _resume(
         console.open_log(folder.log)
         _go(training, folder, registry, threads, end=run.step if finished else end, saved=saved)
     return folder.path
+
+
+def _fetch_weights(pipeline: Pipeline, console: Console) -> None:
+    """First of all: the network or the disk may refuse, and then no time has been spent on the data."""
+    source = pipeline.architecture.from_pretrained
+    if source is not None:
+        fetch_weights(source, console)
 
 
 def _end_of(training: Training, options: RunOptions) -> int:
@@ -238,7 +268,6 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
     run, prepared, pipeline = training.run, training.prepared, training.run.pipeline
     _forget_best_if_lost(run, folder)
     step = run.step if run.best_step is None else run.best_step
-    task = native_task(pipeline.architecture, pipeline.head, task_name(pipeline))
     _put_kept_weights(training, folder, step)
     _refuse_not_finite(training)
     if pipeline.task.tuned_field is not None:
@@ -248,16 +277,14 @@ def _keep(training: Training, folder: RunFolder) -> dict[str, Any]:
     record = {"kept": {"step": step, "is": "last" if run.best_step is None else "best"}, "best": _best(training)}
     folder.write_record({**record, "outputs": attrs.asdict(prepared.outputs), "test": values})
     if run.rank == 0:
-        export.write_folder(
-            folder.model,
-            tensors=training.model.tensors(),
-            config=pipeline.architecture.hf_config(task, prepared.outputs) | {"vocab_size": prepared.vocab_size},
-            tokenizer=prepared.tokenizer,
-            special_tokens=pipeline.architecture.special_tokens,
-            max_length=prepared.max_length,
-            card=model_card(training, folder.read_record()),
-        )
+        publish(folder, _model_parts(pipeline), folder.model, tensors=training.model.tensors(), step=step, replace=True)
     return values
+
+
+def _model_parts(pipeline: Pipeline) -> ModelParts:
+    return ModelParts(
+        task_name=task_name(pipeline), task=pipeline.task, architecture=pipeline.architecture, head=pipeline.head
+    )
 
 
 def _put_kept_weights(training: Training, folder: RunFolder, step: int) -> None:
@@ -266,7 +293,7 @@ def _put_kept_weights(training: Training, folder: RunFolder, step: int) -> None:
         tensors = shown_tensors(training)
     else:
         saved = next(c for c in checkpoint.listing(folder.checkpoints) if c.step == step)
-        tensors = saving.kept_tensors(training, saved)
+        tensors = saving.kept_tensors(saved)
     if tensors is not None:
         training.model.load_tensors(tensors)
     training.kept = True
@@ -351,6 +378,11 @@ def _record(folder: RunFolder, training: Training, registry: Registry, threads: 
             "outputs": attrs.asdict(prepared.outputs),
             "vocab_size": prepared.vocab_size,
             "max_length": prepared.max_length,
+            "commits": dict(pipeline.commits),
+            "data": {
+                name: {"records": survey.records, "samples": survey.samples, "tokens": survey.tokens}
+                for name, survey in prepared.surveys.items()
+            },
             "fingerprints": {**prepared.records.fingerprints, "tokenizer": prepared.fingerprint},
         }
     )

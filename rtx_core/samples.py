@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
@@ -65,9 +66,36 @@ class Samples(Protocol):
 
     def __getitem__(self, index: int) -> Sample: ...
 
-    def batch(self, ids: np.ndarray) -> Batch:
-        """These samples as they are, packed in this order."""
+    def batches(self, many: Sequence[np.ndarray]) -> list[Batch]:
+        """For each list of ids these samples as they are, packed in this order."""
         ...
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """Rows of different lengths, end to end: of each place the row that it is in, and how far from the row's start."""
+
+    lengths: np.ndarray
+    """int64 ``[B]``."""
+    ends: np.ndarray
+    """int64 ``[B]``: where each row ends."""
+    row: np.ndarray
+    """int64 ``[T]``."""
+    within: np.ndarray
+    """int64 ``[T]``: 0, 1, 2, … from the start of each row."""
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> Self:
+        """Rows of these lengths, int64."""
+        ends = lengths.cumsum()
+        row = np.arange(len(lengths)).repeat(lengths)
+        return cls(lengths, ends, row, np.arange(len(row)) - (ends - lengths).take(row))
+
+    @property
+    def starts(self) -> np.ndarray:
+        """int64 ``[B]``: where each row begins."""
+        starts: np.ndarray = self.ends - self.lengths
+        return starts
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -107,60 +135,89 @@ class Batch:
 
         :param sample_ids: one for each sample.
         """
-        return cls.packed(
+        tokens = np.array([len(sample.input_ids) for sample in samples], dtype=np.int64)
+        counts = [len(sample.target_positions) for sample in samples]
+        positions = joined([sample.target_positions for sample in samples]) + (tokens.cumsum() - tokens).repeat(counts)
+        sequences = [sample.sequence_lengths for sample in samples]
+        (batch,) = cls.packed(
             input_ids=joined([sample.input_ids for sample in samples]),
             token_types=joined([sample.token_types for sample in samples]),
-            target_positions=joined([sample.target_positions for sample in samples]),
+            target_positions=positions,
             targets=joined([sample.targets for sample in samples], np.int64),
-            tokens=np.array([len(sample.input_ids) for sample in samples], dtype=np.int64),
-            counts=np.array([len(sample.target_positions) for sample in samples], dtype=np.int64),
-            sequences=[sample.sequence_lengths for sample in samples],
-            sample_ids=np.array(sample_ids, dtype=np.int64),
+            sequences=Rows.of(np.array([length for lengths in sequences for length in lengths], dtype=np.int64)),
+            sample_ids=np.array(sample_ids, dtype=np.int64).repeat([len(lengths) for lengths in sequences]),
+            sizes=[sum(map(len, sequences))],
+            counts=[sum(counts)],
         )
+        return batch
 
     @classmethod
     def packed(
         cls,
         *,
         input_ids: np.ndarray,
-        token_types: np.ndarray,
+        token_types: np.ndarray | None,
         target_positions: np.ndarray,
         targets: np.ndarray,
-        tokens: np.ndarray,
-        counts: np.ndarray,
-        sequences: Sequence[Sequence[int]] | None,
+        sequences: Rows,
         sample_ids: np.ndarray,
-    ) -> Self:
-        """Make a batch of samples whose arrays are joined already.
+        sizes: Sequence[int],
+        counts: Sequence[int],
+    ) -> list[Self]:
+        """Make batches of arrays that are joined already, of one batch after the other.
 
-        :param target_positions: counted from the start of each sample.
-        :param tokens: tokens of each sample.
-        :param counts: targets of each sample.
-        :param sequences: lengths of each sample's sequences; None where every sample is one sequence.
+        Many at once take hardly longer than one: what small arrays cost is the calls.
+
+        :param token_types: None: all are 0.
+        :param target_positions: int64, among all tokens.
+        :param sequences: where the tokens of each sequence are.
+        :param sample_ids: int64, one for each sequence.
+        :param sizes: sequences of each batch.
+        :param counts: targets of each batch.
         """
         import torch
 
-        if sequences is None:
-            sizes = tokens
-        else:
-            sizes = np.array([length for lengths in sequences for length in lengths], dtype=np.int64)
-            sample_ids = np.repeat(sample_ids, [len(lengths) for lengths in sequences])
-        ends = np.cumsum(sizes)
-        bounds = np.zeros(len(sizes) + 1, dtype=np.int32)
-        bounds[1:] = ends
-        sequence_ids = np.repeat(np.arange(len(sizes)), sizes)
-        sample_starts = np.cumsum(tokens) - tokens
-        return cls(
-            input_ids=torch.from_numpy(input_ids.astype(np.int64)),
-            positions=torch.from_numpy(np.arange(len(input_ids)) - (ends - sizes)[sequence_ids]),
-            token_types=torch.from_numpy(token_types.astype(np.int64)),
-            sequence_ids=torch.from_numpy(sequence_ids),
-            cu_seqlens=torch.from_numpy(bounds),
-            lengths=tuple(sizes.tolist()),
-            target_positions=torch.from_numpy(target_positions + np.repeat(sample_starts, counts)),
-            targets=torch.from_numpy(targets),
-            sample_ids=torch.from_numpy(sample_ids),
+        batch = np.arange(len(sizes)).repeat(sizes)  # of each sequence
+        first = np.cumsum([0, *sizes])  # sequence of each batch, and where the last one ends
+        ends = np.concatenate(([0], sequences.ends))[first]  # among all tokens, as well
+        tokens, start = np.diff(ends), ends[:-1]
+        # A batch has a bound more than sequences, the 0 where it begins.
+        cu_seqlens = np.zeros(len(batch) + len(sizes), dtype=np.int32)
+        cu_seqlens[np.arange(len(batch)) + batch + 1] = sequences.ends - start.take(batch)
+        types = np.zeros(len(input_ids), np.int64) if token_types is None else token_types.astype(np.int64)
+        rows = sequences.row - first[batch].take(sequences.row)
+        lengths = sequences.lengths.tolist()
+
+        def divided(array: np.ndarray, sizes: Sequence[int]) -> tuple[torch.Tensor, ...]:
+            return torch.split(torch.from_numpy(array), list(sizes))
+
+        in_batches = zip(
+            *(divided(array, tokens.tolist()) for array in (input_ids.astype(np.int64), sequences.within, types, rows)),
+            divided(cu_seqlens, [size + 1 for size in sizes]),
+            itertools.pairwise(first.tolist()),
+            divided(target_positions - start.repeat(counts), counts),
+            divided(targets, counts),
+            divided(sample_ids, sizes),
+            strict=True,
         )
+        return [
+            cls(
+                input_ids=ids,
+                positions=positions,
+                token_types=types_of_batch,
+                sequence_ids=rows_of_batch,
+                cu_seqlens=bounds,
+                lengths=tuple(lengths[begin:end]),
+                target_positions=places,
+                # From an odd address some kernels sum in another order; its neighbours must not decide.
+                targets=values.clone() if values.is_floating_point() else values,
+                sample_ids=numbers,
+            )
+            for ids, positions, types_of_batch, rows_of_batch, bounds, (
+                begin,
+                end,
+            ), places, values, numbers in in_batches
+        ]
 
     @property
     def target_samples(self) -> torch.Tensor:

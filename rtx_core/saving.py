@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from rtx_core import checkpoint, state
 from rtx_core.errors import InputError
-from rtx_core.evaluation import parts_with_modes, shown_tensors
+from rtx_core.evaluation import shown_tensors
 from rtx_core.loop import NOT_SAVED_AS_PARTS
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def save(training: Training, checkpoints: Path) -> Path:
     return checkpoint.commit(checkpoints, run.step, files, {"state": document})
 
 
-def kept_tensors(training: Training, saved: Checkpoint) -> dict[str, torch.Tensor]:
+def kept_tensors(saved: Checkpoint) -> dict[str, torch.Tensor]:
     """The weights that were measured when a checkpoint was taken, which are those that a run keeps."""
-    return saved.tensors(SHOWN if parts_with_modes(training) else "model")
+    return saved.tensors(SHOWN if saved.holds_tensors(SHOWN) else "model")
 
 
 def restore(training: Training, saved: Checkpoint) -> None:
@@ -137,10 +138,14 @@ def _refuse_other_plan(before: Mapping[str, Any], now: Mapping[str, Any]) -> Non
         if was != is_now:
             raise InputError(f"can't resume: {path} was {was}, now it is {is_now}; use the same parts, or --new")
     pairs = {
-        path: (before["settings"].get(path), now["settings"].get(path))
+        path: (_setting(before["settings"], path), _setting(now["settings"], path))
         for path in sorted(before["settings"].keys() | now["settings"].keys())
     }
-    changed = [f"{path} was {was!r}, now it is {is_now!r}" for path, (was, is_now) in pairs.items() if was != is_now]
+    changed = [
+        f"{path} was {_in_toml(was)}, now it is {_in_toml(is_now)}"
+        for path, (was, is_now) in pairs.items()
+        if was != is_now
+    ]
     if changed:
         raise InputError(f"can't resume: {'; '.join(changed)}; set it back (also by --set), or --new")
     for name in sorted(before["data"].keys() | now["data"].keys()):
@@ -153,6 +158,16 @@ def _refuse_other_plan(before: Mapping[str, Any], now: Mapping[str, Any]) -> Non
             f"can't resume: the run had {before['threads']} threads, now {now['threads']}, which would change bits; "
             f"write [training] threads = {before['threads']}"
         )
+
+
+def _setting(settings: Mapping[str, Any], path: str) -> Any:
+    """The value of a dotted key; a table is on unless it says otherwise."""
+    return settings.get(path, True if path.endswith(".enabled") else None)
+
+
+def _in_toml(value: Any) -> str:
+    """A setting as a person writes it."""
+    return "left out" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _stateful(training: Training) -> dict[str, Any]:

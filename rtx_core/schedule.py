@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import attrs
 
-from rtx_core.errors import InputError
+from rtx_core.errors import InputError, PluginError
 
 if TYPE_CHECKING:
     import torch
@@ -49,11 +50,36 @@ def steps_within(horizon: Horizon, length: Length, key: str) -> int:
     """
     steps = horizon.steps(length)
     if steps > horizon.total:
+        told = str(length) if length.unit == "steps" else f"{length} are {steps} steps"
         raise InputError(
-            f"{key}: {length} are {steps} steps, but there are only {horizon.total} for it; "
-            "shorten it or lengthen [training] duration"
+            f"{key}: {told}, but there are only {horizon.total} for it; shorten it or lengthen [training] duration"
         )
     return steps
+
+
+def refuse_other_than_factors(schedule: Schedule, total: int) -> None:
+    """Look at the factor, and the momentum, of a hundred updates and of what comes after the last.
+
+    :raises PluginError: one is no number that a rate, or a momentum, can be multiplied with, or be.
+    """
+    moves = momentum(schedule, 0) is not None
+    for i in sorted({total * share // _LOOKS for share in range(_LOOKS + 1)}):
+        factor, moved = schedule.factor(i), momentum(schedule, i)
+        if not (isinstance(factor, (float, int)) and math.isfinite(factor) and factor >= 0.0):
+            raise PluginError(f"scheduler: factor({i}) is {factor!r}; expected a finite number from 0")
+        if not (isinstance(moved, (float, int)) and 0.0 <= moved < 1.0) if moves else moved is not None:
+            raise PluginError(f"scheduler: momentum({i}) is {moved!r}; expected a number in [0, 1), or None throughout")
+
+
+_LOOKS = 100
+
+
+def idle_at_the_end(schedule: Schedule, total: int) -> int:
+    """How many of the last updates of a run have a rate of 0."""
+    first = total
+    while first and schedule.factor(first - 1) == 0.0:
+        first -= 1
+    return total - first
 
 
 def momentum(schedule: Schedule, i: int) -> float | None:

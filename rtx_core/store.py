@@ -17,7 +17,7 @@ import attrs
 import numpy as np
 
 from rtx_core.errors import DataError, PluginError
-from rtx_core.samples import Batch, Sample, joined
+from rtx_core.samples import Batch, Rows, Sample, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,30 +40,20 @@ class Ragged:
         self.values = values
         self.bounds = bounds
         self.lengths: np.ndarray = np.diff(bounds)
-        self._all_single = bool((self.lengths == 1).all())
+        self.all_single = bool((self.lengths == 1).all())
+        """Whether row i is value i."""
 
     @classmethod
     def of(cls, rows: Sequence[np.ndarray], dtype: type[np.generic] = np.int32) -> Self:
         """Put rows end to end; without any the values are of the given dtype."""
         return cls(joined(rows, dtype), _bounds(rows))
 
-    @property
-    def starts(self) -> np.ndarray:
-        """Where each row begins, int64."""
-        return self.bounds[:-1]
-
     def __getitem__(self, index: int) -> np.ndarray:
         return self.values[self.bounds[index] : self.bounds[index + 1]]
 
-    def places(self, ids: np.ndarray) -> np.ndarray:
-        """Where the values of several rows are, end to end."""
-        if self._all_single:
-            return ids
-        lengths = self.lengths[ids]
-        ends = np.cumsum(lengths)
-        total = int(ends[-1]) if len(ends) else 0
-        # Place i of the result comes from its row's start plus its distance from where that row begins in the result.
-        places: np.ndarray = np.arange(total) + np.repeat(self.bounds[ids] - (ends - lengths), lengths)
+    def places(self, ids: np.ndarray, rows: Rows) -> np.ndarray:
+        """Where the values of several rows are, which lie end to end as given."""
+        places: np.ndarray = rows.within + self.bounds.take(ids).take(rows.row)
         return places
 
 
@@ -125,23 +115,33 @@ class SampleStore:
             lengths=() if sequences is None else tuple(sequences[index].tolist()),
         )
 
-    def batch(self, ids: np.ndarray) -> Batch:
-        """These samples as they are, packed in this order."""
-        columns = self._columns
-        sequences = None
+    def batches(self, many: Sequence[np.ndarray]) -> list[Batch]:
+        """For each list of ids these samples as they are, packed in this order."""
+        columns, ids = self._columns, np.concatenate(many)
+        of_batches = np.cumsum([0, *map(len, many)])
+        tokens = Rows.of(self.lengths.take(ids))
+        token_places = columns.input_ids.places(ids, tokens)
+        target_places, starts, counts = ids, tokens.starts, of_batches
+        if not columns.targets.all_single:
+            targets = Rows.of(columns.targets.lengths.take(ids))
+            target_places, starts = columns.targets.places(ids, targets), starts.take(targets.row)
+            counts = np.concatenate(([0], targets.ends))[of_batches]
+        sequences, sample_ids, sizes = tokens, ids, of_batches
         if columns.sequence_lengths is not None:
-            sequences = [self[i].sequence_lengths for i in ids.tolist()]
-        tokens, targets = columns.input_ids.places(ids), columns.targets.places(ids)
+            lengths = [self[i].sequence_lengths for i in ids.tolist()]
+            sequences = Rows.of(np.array([length for of_sample in lengths for length in of_sample], dtype=np.int64))
+            several = np.array([len(of_sample) for of_sample in lengths], dtype=np.int64)
+            sample_ids, sizes = ids.repeat(several), np.concatenate(([0], several.cumsum()))[of_batches]
         types = columns.token_types
         return Batch.packed(
-            input_ids=columns.input_ids.values[tokens],
-            token_types=np.zeros(len(tokens), np.uint8) if types is None else types[tokens],
-            target_positions=columns.target_positions[targets],
-            targets=columns.targets.values[targets],
-            tokens=self.lengths[ids],
-            counts=columns.targets.lengths[ids],
+            input_ids=columns.input_ids.values.take(token_places),
+            token_types=None if types is None else types.take(token_places),
+            target_positions=columns.target_positions.take(target_places) + starts,
+            targets=columns.targets.values.take(target_places, axis=0),
             sequences=sequences,
-            sample_ids=ids,
+            sample_ids=sample_ids,
+            sizes=np.diff(sizes).tolist(),
+            counts=np.diff(counts).tolist(),
         )
 
     @property

@@ -8,37 +8,33 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
+from rtx_core import head_labels, positions
 from rtx_core.components import LoadRules
 from rtx_core.durable import write_file, write_tensors
 from rtx_core.errors import InputError, RunError
-from rtx_core.model_folder import CONFIG, INDEX, WEIGHTS, missing_weights
+from rtx_core.model_config import read_object, stored_labels
+from rtx_core.model_folder import CONFIG, WEIGHTS
+from rtx_core.stored import FLOATS, StoredTensors, listed
 
 if TYPE_CHECKING:
-    from rtx_core.components import Source
+    from rtx_core.stored import Stored
 
-_PIECE = 2**20
-"""How many numbers are read at once. What was read of a mapped file counts as memory of the process until it is closed,
-so a file is opened anew for each piece: loading then needs hardly more than the parameters themselves."""
-_SHOWN = 3
-"""How many names a message lists before it counts the rest."""
-_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _TABLES = {
-    "word_embeddings": ("vocabulary", "vocab_size"),
-    "position_embeddings": ("position table", "max_position_embeddings"),
-    "token_type_embeddings": ("table of token types", "type_vocab_size"),
+    "word_embeddings": ("vocabulary", "architecture.vocab_size and the tokenizer that belong to the weights"),
+    "position_embeddings": ("position table", "architecture.max_position_embeddings of the weights"),
+    "token_type_embeddings": ("table of token types", "architecture.type_vocab_size of the weights"),
 }
-"""Embedding modules by the names that they have in most families: what their rows are, and the setting for it."""
+"""Embedding modules by the names that they have in most families: what their rows are, and what to take instead."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,8 +47,20 @@ class LoadContext:
     """Names of the head's parameters, the pooler's among them; a file may lack them."""
     tied: Mapping[str, str] = attrs.field(factory=dict)
     """Further names of tied parameters, each to the name under which the parameter is loaded."""
+    vocabulary: Collection[str] = frozenset()
+    """Names of the parameters that have a row for each token: the token table, and what decodes with one."""
+    layers: Sequence[str] = ()
+    """Prefixes of the layers' names, as ``bert.encoder.layer.0.``; others may be among them."""
+    reserved_positions: int = 0
+    """Rows in front of a position table that belong to no position."""
+    config: Mapping[str, Any] = attrs.field(factory=dict)
+    """The model's own ``config.json``, which says what its head is for."""
+    labels: Sequence[str] | None = None
+    """What the head predicts, in the order of its outputs; None where that has no names."""
+    labels_are_written: bool = True
+    """Whether ``task.labels`` takes the labels as they are."""
     rules: LoadRules = attrs.field(factory=LoadRules)
-    """What else may be new or unused."""
+    """What else may differ."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,37 +68,84 @@ class LoadReport:
     """Where each tensor came from, and which had no use."""
 
     loaded: tuple[str, ...]
-    """Parameters with values from the file."""
+    """Parameters with all values from the file."""
+    resized: tuple[str, ...] = ()
+    """Parameters that have other rows than the file's, and as many of its values as the rules say."""
     new: tuple[str, ...]
-    """Parameters that the file lacks; they are still as they were before."""
+    """Parameters that take nothing of the file; they are as they were before, or as ``initialize`` made them."""
     unused: tuple[str, ...]
     """Names in the file that no parameter took."""
+    notes: tuple[str, ...] = ()
+    """What somebody should know who wrote the rules, a sentence each: a rule that had nothing to do."""
 
 
-def load(folder: Path, parameters: Mapping[str, torch.Tensor], context: LoadContext) -> LoadReport:
+def load(
+    folder: Path,
+    parameters: Mapping[str, torch.Tensor],
+    context: LoadContext,
+    initialize: Callable[[Collection[str]], None] | None = None,
+) -> LoadReport:
     """Fill a model's parameters from a folder, converted to their dtype and device, tied ones through either name.
 
     A file's name fits with and without ``base_prefix``, below ``module.`` (DataParallel), and with a norm's weight and
     bias called gamma and beta; ``position_ids``, which old files hold, is passed over.
 
     :param parameters: the distinct parameters by name.
+    :param initialize: called once, when all is checked and before the first value is copied, with the names of the
+        parameters that the file doesn't fill to the end; None: they are as they should be.
     :raises InputError: the folder can't be read, or something differs that the context doesn't allow. Nothing was
         changed then.
     """
     stored = StoredTensors.open(folder)
-    found, unused = _matched(stored.names, parameters, context)
-    misfits = _misfits(stored, found, parameters)
-    renewed = {name for name in misfits if _matches(name, context.rules.allow_new)}
-    kept_misfits = {name: file_name for name, file_name in misfits.items() if name not in renewed}
-    _refuse_misfits(stored, kept_misfits, parameters, context.head)
-    unused += [file_name for name in found if name in renewed for file_name in found[name]]
-    found = {name: file_names for name, file_names in found.items() if name not in renewed}
-    new = [name for name in parameters if name not in found]
-    _guard(folder, new, unused, parameters, context)
+    found, report = _compared(folder, stored, parameters, context)
     _refuse_contradictions(stored, found, context)
-    for name, file_names in found.items():
-        stored.copy(file_names[0], parameters[name])
-    return LoadReport(loaded=tuple(found), new=tuple(new), unused=tuple(unused))
+    _refuse_what_is_no_number(stored, found, parameters)
+    if initialize is not None:
+        initialize({*report.new, *report.resized})
+    for name in report.loaded:
+        stored.copy(found[name][0], parameters[name])
+    for name in report.resized:
+        _copy_resized(stored, found[name][0], parameters[name], name, context)
+    return report
+
+
+def compare(folder: Path, parameters: Mapping[str, torch.Tensor], context: LoadContext) -> LoadReport:
+    """What :func:`load` would take and leave, as names, shapes and labels tell; no value is read, none is changed.
+
+    :raises InputError: as there.
+    """
+    return _compared(folder, StoredTensors.open(folder), parameters, context)[1]
+
+
+def _compared(
+    folder: Path, stored: StoredTensors, parameters: Mapping[str, torch.Tensor], context: LoadContext
+) -> tuple[dict[str, list[str]], LoadReport]:
+    """Which of the file's names each parameter that takes something is found under, and what becomes of the rest."""
+    found, unused = _matched(stored.names, parameters, context)
+    anew = _started_anew(stored, found, parameters, context)
+    replaced = [file_name for name in anew for file_name in found[name]]
+    unused += replaced
+    found = {name: file_names for name, file_names in found.items() if name not in anew}
+    misfits = _misfits(stored, found, parameters)
+    head = [name for name in _head_of(parameters, context) if parameters[name].ndim > 1]
+    # A part of it can be another head's, as ModernBERT's dense layer is.
+    is_loaded = bool(head) and all(name in found for name in head)
+    notes = _compared_labels(folder, misfits, context) if is_loaded else []
+    resized = [
+        name
+        for name, file_name in misfits.items()
+        if _may_be_resized(name, stored.entries[file_name], parameters[name], context)
+    ]
+    unfit = {name: file_name for name, file_name in misfits.items() if name not in resized}
+    _refuse_misfits(stored, unfit, parameters, context)
+    report = LoadReport(
+        loaded=tuple(name for name in found if name not in resized),
+        resized=tuple(resized),
+        new=tuple(name for name in parameters if name not in found),
+        unused=tuple(unused),
+    )
+    _guard(folder, report.new, [name for name in unused if name not in replaced], parameters, context)
+    return found, attrs.evolve(report, notes=(*notes, *_idle_rules(report, context)))
 
 
 def load_exactly(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -100,29 +155,16 @@ def load_exactly(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """
     stored = StoredTensors.open(folder)
     if differing := sorted(stored.names ^ tensors.keys()):
-        raise InputError(f"{folder} holds another model: {_listed(differing)} are not in both")
+        raise InputError(f"{folder} holds another model: {listed(differing)} are not in both")
     found = {name: [name] for name in tensors}
-    _refuse_misfits(stored, _misfits(stored, found, tensors), tensors)
+    for name in _misfits(stored, found, tensors):
+        entry = stored.entries[name]
+        raise InputError(
+            f"{entry.file} holds another model: {name} is {entry.dtype} {list(entry.shape)}, in this one "
+            f"{tensors[name].dtype} {list(tensors[name].shape)}"
+        )
     for name, tensor in tensors.items():
         stored.copy(name, tensor)
-
-
-def source_folder(source: Source, working_directory: Path) -> Path:
-    """The folder behind ``from_pretrained``: of ``run:NAME`` the kept model of ``runs/NAME``.
-
-    :raises InputError: there is no such folder.
-    """
-    if source.scheme == "hub":
-        raise InputError(f'"{source}": hub: sources are not supported yet; take a folder with the downloaded files')
-    if source.scheme == "folder":
-        folder = Path(source.location)
-        if not folder.is_dir():
-            raise InputError(f"there is no folder {folder}")
-        return folder
-    folder = working_directory / "runs" / source.location / "model"
-    if not folder.is_dir():
-        raise InputError(f'"{source}": there is no kept model in {folder}; finish that run first')
-    return folder
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -130,116 +172,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     :raises InputError: it is missing or no JSON object.
     """
-    return _json_object(folder / CONFIG)
-
-
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Stored:
-    """Where a tensor lies, and what it is."""
-
-    file: Path
-    shape: tuple[int, ...]
-    dtype: str
-    """As safetensors names it: ``F32``, ``BF16``, ``I64``."""
-
-
-@attrs.frozen
-class StoredTensors:
-    """The tensors of a folder by the file's names; values are read when they are copied."""
-
-    entries: Mapping[str, Stored]
-
-    @classmethod
-    def open(cls, folder: Path) -> StoredTensors:
-        """Read the headers of ``model.safetensors``, or of the shards that an index names.
-
-        :raises InputError: there are no such files, or one is damaged.
-        """
-        if (problem := missing_weights(folder)) is not None:
-            raise InputError(f"{folder} {problem}")
-        whole = folder / WEIGHTS
-        return cls(_header(whole) if whole.is_file() else _sharded(folder))
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Every tensor's name."""
-        return frozenset(self.entries)
-
-    def pieces(self, name: str) -> Iterator[tuple[slice, torch.Tensor]]:
-        """A tensor's rows a few at a time: which, and their values. Of one without rows the whole."""
-        stored = self.entries[name]
-        for rows in _row_slices(stored.shape):
-            with _readable(stored.file), safe_open(stored.file, framework="pt") as file:
-                yield rows, file.get_slice(name)[rows] if stored.shape else file.get_tensor(name)
-
-    def copy(self, name: str, target: torch.Tensor) -> None:
-        """Put a tensor's values into another of its shape."""
-        with torch.no_grad():
-            for rows, values in self.pieces(name):
-                (target[rows] if target.ndim else target).copy_(values)
-
-    def equal(self, first: str, second: str) -> bool:
-        """Whether two tensors have the same shape and values."""
-        if self.entries[first].shape != self.entries[second].shape:
-            return False
-        pairs = zip(self.pieces(first), self.pieces(second), strict=True)
-        return all(torch.equal(one, other) for (_, one), (_, other) in pairs)
-
-
-def _row_slices(shape: Sequence[int]) -> Iterator[slice]:
-    if not shape:
-        yield slice(None)
-        return
-    step = max(1, _PIECE // max(1, math.prod(shape[1:])))
-    for start in range(0, shape[0], step):
-        yield slice(start, min(start + step, shape[0]))
-
-
-def _header(file: Path) -> dict[str, Stored]:
-    with _readable(file), safe_open(file, framework="pt") as opened:
-        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - it is no dict
-        return {name: Stored(file, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-
-
-def _sharded(folder: Path) -> dict[str, Stored]:
-    index = folder / INDEX
-    places = _json_object(index).get("weight_map")
-    if not isinstance(places, dict) or not all(_is_plain_name(shard) for shard in places.values()):
-        raise InputError(f'{index}: "weight_map" must give each tensor the name of a file beside it')
-    headers = {shard: _header(folder / shard) for shard in sorted(set(places.values()))}
-    if missing := [name for name, shard in places.items() if name not in headers[shard]]:
-        raise InputError(f"{index}: {_listed(missing)} are not in the files that it names")
-    return {name: headers[shard][name] for name, shard in places.items()}
-
-
-def _is_plain_name(value: object) -> bool:
-    return isinstance(value, str) and value not in ("", ".", "..") and Path(value).name == value
-
-
-def _json_object(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        raise InputError(f"there is no {file}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} can't be read: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{file} holds no JSON object")
-    return content
-
-
-@contextmanager
-def _readable(file: Path) -> Iterator[None]:
-    """Turn a file that is missing or damaged into one line."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise InputError(f"there is no {file}") from None
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{file} can't be read: {error}") from error
+    return read_object(folder / CONFIG)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -290,28 +223,62 @@ def _misfits(
 
 
 def _fits(entry: Stored, parameter: torch.Tensor) -> bool:
-    return entry.shape == tuple(parameter.shape) and (entry.dtype in _FLOATS) == parameter.is_floating_point()
+    return entry.shape == tuple(parameter.shape) and (entry.dtype in FLOATS) == parameter.is_floating_point()
+
+
+def _started_anew(
+    stored: StoredTensors,
+    found: Mapping[str, Sequence[str]],
+    parameters: Mapping[str, torch.Tensor],
+    context: LoadContext,
+) -> list[str]:
+    """The parameters that don't take what the file has for them: a head, or one of another shape, as a rule says."""
+    misfits = _misfits(stored, found, parameters)
+    renewed = {name for name in misfits if _matches(name, context.rules.allow_new)}
+    head = _head_of(found, context) if context.rules.reinit_head else set()
+    return [name for name in found if name in renewed or name in head]
+
+
+def _head_of(names: Iterable[str], context: LoadContext) -> set[str]:
+    """Those of the head, without a pooler, which is trained with the backbone."""
+    return {name for name in names if name in context.head and not _is_pooler(name)}
+
+
+def _may_be_resized(name: str, entry: Stored, parameter: torch.Tensor, context: LoadContext) -> bool:
+    """Whether a rule says what becomes of a tensor with other rows than the file's."""
+    if not _differ_in_rows(entry, parameter) or entry.dtype not in FLOATS:
+        return False
+    if name in context.vocabulary:
+        return context.rules.resize
+    longer = len(parameter) > entry.shape[0] > context.reserved_positions
+    return context.rules.positions is not None and _module_of(name) == "position_embeddings" and longer
+
+
+def _copy_resized(stored: StoredTensors, file_name: str, target: torch.Tensor, name: str, context: LoadContext) -> None:
+    """Put as many of a tensor's values as the rules say into one with other rows."""
+    lengthen = {"repeat": positions.repeated, "interpolate": positions.interpolated}.get(context.rules.positions or "")
+    if name in context.vocabulary or lengthen is None:
+        stored.copy_rows(file_name, target)
+        return
+    with torch.no_grad():
+        target.copy_(lengthen(stored.whole(file_name), len(target), context.reserved_positions))
 
 
 def _refuse_misfits(
-    stored: StoredTensors,
-    misfits: Mapping[str, str],
-    parameters: Mapping[str, torch.Tensor],
-    head: Collection[str] = (),
+    stored: StoredTensors, misfits: Mapping[str, str], parameters: Mapping[str, torch.Tensor], context: LoadContext
 ) -> None:
     """Report the clearest of the misfits: a table with other rows explains many of the rest."""
     for name, file_name in misfits.items():
-        if reason := _other_rows(name, stored.entries[file_name], parameters[name]):
+        if reason := _other_rows(name, stored.entries[file_name], parameters[name], context):
             raise InputError(f"{stored.entries[file_name].file}: {reason}")
     if misfits and all(
-        name in head and _differ_in_rows(stored.entries[file_name], parameters[name])
+        name in context.head and _differ_in_rows(stored.entries[file_name], parameters[name])
         for name, file_name in misfits.items()
     ):
         name, file_name = next(iter(misfits.items()))
         raise InputError(
             f"{stored.entries[file_name].file}: its head was trained for {stored.entries[file_name].shape[0]} outputs, "
-            f"this one has {parameters[name].shape[0]}; to start it anew write [architecture.load] "
-            f"allow_new = {json.dumps(list(misfits))}"
+            f"this one has {parameters[name].shape[0]}; to start it anew write [architecture.load] reinit_head = true"
         )
     for name, file_name in misfits.items():
         entry, shape = stored.entries[file_name], list(parameters[name].shape)
@@ -326,17 +293,27 @@ def _refuse_misfits(
         )
 
 
-def _other_rows(name: str, entry: Stored, parameter: torch.Tensor) -> str | None:
+def _other_rows(name: str, entry: Stored, parameter: torch.Tensor, context: LoadContext) -> str | None:
     """What to say of an embedding table that differs in its rows alone; None of anything else."""
-    module = name.split(".")[-2] if "." in name else ""
-    theirs, ours = entry.shape, tuple(parameter.shape)
+    module = "word_embeddings" if name in context.vocabulary else _module_of(name)
     if module not in _TABLES or not _differ_in_rows(entry, parameter):
         return None
-    table, setting = _TABLES[module]
-    return (
-        f"the {table} has {theirs[0]} rows in the file and {ours[0]} in the model ({name}); take the "
-        f"architecture.{setting} and the tokenizer that belong to the weights"
-    )
+    table, instead = _TABLES[module]
+    theirs, ours = entry.shape[0], len(parameter)
+    return f"the {table} has {theirs} rows in the file and {ours} in the model ({name}); " + {
+        "word_embeddings": f"take the {instead}, or write [architecture.load] resize = true",
+        "position_embeddings": (
+            f'take the {instead}, or write [architecture.load] positions = "repeat", "interpolate" or "new", which '
+            "says what the further rows are"
+            if theirs < ours
+            else f"take the {instead}; shorter texts need no shorter table, only a task.max_length"
+        ),
+    }.get(module, f"take the {instead}")
+
+
+def _module_of(name: str) -> str:
+    """The last module in a parameter's name."""
+    return name.split(".")[-2] if "." in name else ""
 
 
 def _differ_in_rows(entry: Stored, parameter: torch.Tensor) -> bool:
@@ -354,17 +331,99 @@ def _guard(
     left = [
         name for name in unused if not (_may_be_unused(name, backbone, context) or _is_allowed_unused(name, context))
     ]
+    further = [name for name in left if _further_layer(name, context) is not None]
+    if context.rules.first_layers:
+        left = [name for name in left if name not in further]
+    elif left and left == further and not missing:
+        raise InputError(
+            f"{folder}: the weights have more layers than the model, {listed(further)} are left over; to take the "
+            "first layers alone write [architecture.load] first_layers = true"
+        )
     problems = []
     if missing:
-        problems.append(f"{len(missing)} of the model's tensors are not in the file ({_listed(missing)})")
+        problems.append(f"{len(missing)} of the model's tensors are not in the file ({listed(missing)})")
     if left:
-        problems.append(f"{len(left)} of the file's have no place in the model ({_listed(left)})")
+        problems.append(f"{len(left)} of the file's have no place in the model ({listed(left)})")
     if problems:
         keys = [*(["allow_new"] if missing else []), *(["allow_unused"] if left else [])]
         raise InputError(
             f"{folder}{_kind(folder)}: the weights are not this model's: {'; '.join(problems)}. Only a head or "
             f"a pooler may be new or unused; [architecture.load] {' and '.join(keys)} can permit more"
         )
+
+
+def _further_layer(file_name: str, context: LoadContext) -> int | None:
+    """The number of the layer that a tensor of the file is of, where the model has fewer layers; else None."""
+    counts: dict[str, int] = {}
+    for layer in context.layers:
+        stem, _, number = layer.removesuffix(".").rpartition(".")
+        if number.isdecimal():
+            counts[f"{stem}."] = max(counts.get(f"{stem}.", 0), int(number) + 1)
+    for form in _forms(file_name, context.base_prefix):
+        for stem, count in counts.items():
+            number = form.removeprefix(stem).partition(".")[0] if form.startswith(stem) else ""
+            if number.isdecimal() and int(number) >= count:
+                return int(number)
+    return None
+
+
+def _idle_rules(report: LoadReport, context: LoadContext) -> Iterator[str]:
+    """A sentence for each rule that had nothing to do, since its author expects something of it."""
+    rules = context.rules
+    if rules.first_layers and not any(_further_layer(name, context) is not None for name in report.unused):
+        yield "architecture.load.first_layers does nothing: the weights have no more layers than the model"
+    if rules.positions is not None and not any(_module_of(name) == "position_embeddings" for name in report.resized):
+        yield "architecture.load.positions does nothing: no position table is longer than that of the weights"
+    for pattern in rules.allow_new:
+        if not any(_matches(name, [pattern]) for name in report.new):
+            yield f'architecture.load.allow_new: nothing that is new matches "{pattern}"'
+    for pattern in rules.allow_unused:
+        if not any(_matches(form, [pattern]) for name in report.unused for form in _forms(name, context.base_prefix)):
+            yield f'architecture.load.allow_unused: nothing that is unused matches "{pattern}"'
+
+
+def _compared_labels(folder: Path, misfits: Collection[str], context: LoadContext) -> list[str]:
+    """See that a head which is loaded predicts what the task does; a sentence where that can't be told of its labels.
+
+    :param misfits: parameters that would be loaded, and have another shape.
+    :raises InputError: it predicts something else, other labels, or them in another order, or ``config.json``
+        contradicts itself or the head.
+    """
+    file = folder / CONFIG
+    if not file.is_file():
+        return []
+    config = read_config(folder)
+    if (purpose := head_labels.other_purpose(config, context.config)) is not None:
+        raise InputError(f"{file}: {purpose}")
+    if context.labels is None:
+        return []
+    mend = "mend it, or start the head anew by [architecture.load] reinit_head = true"
+    try:
+        theirs = _labels_in(config)
+    except ValueError as error:
+        raise InputError(f"{file}: {error}; {mend}") from None
+    if theirs is None:
+        return [_unnamed(file, context.labels)]
+    if len(theirs) != len(context.labels) and not any(name in context.head for name in misfits):
+        raise InputError(
+            f"{file}: it speaks of {len(theirs)} labels, but the head is one for {len(context.labels)}; {mend}"
+        )
+    told = head_labels.difference(theirs, context.labels, writable=context.labels_are_written)
+    if told is not None:
+        raise InputError(f"{file}: {told}")
+    return [] if head_labels.are_named(theirs) else [_unnamed(file, context.labels)]
+
+
+def _unnamed(file: Path, labels: Sequence[str]) -> str:
+    return f"the head's labels have no names in {file}; they are taken in this order: {', '.join(labels)}"
+
+
+def _labels_in(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The labels of a ``config.json``, by transformers' names for them where it only has their number."""
+    labels, number = stored_labels(config), config.get("num_labels")
+    if labels is None and isinstance(number, int):
+        return tuple(f"LABEL_{index}" for index in range(number))
+    return labels
 
 
 def _kind(folder: Path) -> str:
@@ -412,9 +471,17 @@ def _refuse_contradictions(stored: StoredTensors, found: Mapping[str, Sequence[s
                 )
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _refuse_what_is_no_number(
+    stored: StoredTensors, found: Mapping[str, Sequence[str]], parameters: Mapping[str, torch.Tensor]
+) -> None:
+    """A run that starts from NaN stays there, and would be told that its rate is too high."""
+    for name, (file_name, *_) in found.items():
+        if not stored.is_finite(file_name, parameters[name].dtype):
+            dtype = str(parameters[name].dtype).removeprefix("torch.")
+            raise InputError(
+                f"{stored.entries[file_name].file}: {file_name} holds NaN, infinities or numbers beyond {dtype}; fetch "
+                "the file again, or take an earlier checkpoint"
+            )
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -427,10 +494,21 @@ def write_model(folder: Path, tensors: Mapping[str, torch.Tensor], config: Mappi
     :raises RunError: the disk is full or fails.
     """
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    with _writable(folder / WEIGHTS):
-        write_tensors(folder / WEIGHTS, _distinct(tensors))
+    write_weights(folder, tensors)
     with _writable(folder / CONFIG):
         write_file(folder / CONFIG, f"{text}\n".encode())
+
+
+def write_weights(folder: Path, tensors: Mapping[str, torch.Tensor]) -> frozenset[str]:
+    """Write ``model.safetensors`` into an existing folder, durably; the names that it has.
+
+    :param tensors: by name, on any device; what stands under two names is written under the first.
+    :raises RunError: the disk is full or fails.
+    """
+    distinct = _distinct(tensors)
+    with _writable(folder / WEIGHTS):
+        write_tensors(folder / WEIGHTS, distinct)
+    return frozenset(distinct)
 
 
 def _distinct(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

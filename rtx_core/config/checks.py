@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from rtx_core.components import LoadRules
 from rtx_core.config.pipeline import Sources, Split, TrainingSettings
 from rtx_core.lengths import UNKNOWN_OF_STREAMS, Length
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from rtx_core.components import Architecture, Component, Direction, Loss, Metric, Task
+    from rtx_core.components import Architecture, Callback, Component, Direction, Loss, Metric, Task
     from rtx_core.config.pipeline import DataSettings
     from rtx_core.config.tree import Keys
 
@@ -125,6 +126,12 @@ def length_rules(task: Task, architecture: Architecture) -> Iterator[tuple[Keys,
         yield ("task", "max_length"), f"{wanted} tokens are more than the architecture's {usable} positions"
 
 
+def loading_rules(architecture: Architecture) -> Iterator[tuple[Keys, str]]:
+    """Rules about weights where there are none."""
+    if architecture.from_pretrained is None and architecture.load != LoadRules():
+        yield ("architecture", "load"), "is about weights that are loaded; without from_pretrained it would do nothing"
+
+
 def attention_rules(task: Task, architecture: Architecture) -> Iterator[tuple[Keys, str]]:
     """What a token may see: only those before it where the next is predicted, else all."""
     if task.causal and not architecture.causal:
@@ -220,9 +227,33 @@ def metric_rules(metrics: Mapping[str, Metric]) -> Iterator[tuple[Keys, str]]:
             owner.setdefault(name, f"[metrics.{table}]")
 
 
-def monitor_rules(monitor: str, values: Mapping[str, Direction | None]) -> Iterator[tuple[Keys, str]]:
-    """A monitor that no evaluation produces."""
-    keys = ("training", "monitor")
+def once_rules(callbacks: Mapping[str, Callback]) -> Iterator[tuple[Keys, str]]:
+    """A second callback of a type of which a run has one."""
+    owner: dict[type[Callback], str] = {}
+    for table, callback in callbacks.items():
+        first = owner.setdefault(type(callback), table)
+        if callback.once and first != table:
+            yield (
+                ("callbacks", table),
+                f"[callbacks.{first}] is of the same type, of which a run has one; keep one of the two",
+            )
+
+
+def watched_rules(
+    callbacks: Mapping[str, Callback], values: Mapping[str, Direction | None]
+) -> Iterator[tuple[Keys, str]]:
+    """Callbacks that go by a value of the evaluations where there are none, or by one that none produces."""
+    for table, callback in callbacks.items():
+        if callback.monitors and not values:
+            yield ("callbacks", table), "goes by an evaluation, and there is neither a [data.eval] nor a split"
+            continue
+        for field in callback.monitors:
+            if (monitor := getattr(callback, field)) is not None:
+                yield from monitor_rules(("callbacks", table, field), monitor, values)
+
+
+def monitor_rules(keys: Keys, monitor: str, values: Mapping[str, Direction | None]) -> Iterator[tuple[Keys, str]]:
+    """A monitor, written at these keys, that no evaluation produces."""
     if not values:
         yield keys, f'nothing produces "{monitor}": there is neither a [data.eval] nor a split'
     elif monitor not in values:

@@ -19,6 +19,7 @@ from rtx_core.config.resolved import plain
 from rtx_core.config.structure import FAILED, Structurer
 from rtx_core.config.tree import COMMAND_LINE, Keys, Node, Origin, dotted
 from rtx_core.errors import PipelineError, PluginError
+from rtx_core.sources import Hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,16 +43,40 @@ def load(
     registry: Registry,
     working_directory: Path | None = None,
     data: Mapping[str, Any] | None = None,
+    hub: Hub | None = None,
 ) -> Pipeline:
-    """Read a pipeline and check all of it; nothing is created, and torch is not imported.
+    """Read a pipeline and check all of it; torch is not imported.
 
     :param sets: the ``key=value`` of each ``--set``.
     :param data: sources of records by set, in place of what the file says of it; of ``eval`` a mapping of names.
     :param working_directory: what ``path``, paths in ``--set`` and ``run:`` are relative to; None is the current one.
+    :param hub: who finds ``hub:`` sources; None finds those that are in the cache, without the network.
     :raises PipelineError: with every problem, in the order of the file.
     """
     directory = Path.cwd() if working_directory is None else working_directory.absolute()
-    return _Assembly(read_layers(Path(path), sets, directory), registry, directory, data or {}).pipeline()
+    layers = read_layers(Path(path), sets, directory)
+    return _Assembly(layers, registry, directory, data or {}, hub).pipeline()
+
+
+@attrs.frozen(kw_only=True)
+class Checked:
+    """A file without mistakes, as far as it can be looked into without the network."""
+
+    pipeline: Pipeline | None
+    """None where a source has to be fetched first."""
+    chosen: Mapping[str, Chosen]
+    """The plugin behind each table, by dotted path."""
+    notes: tuple[str, ...]
+    """What could not be checked, one sentence each."""
+
+
+def check(path: Path | str, *, sets: Sequence[str] = (), registry: Registry) -> Checked:
+    """Check all of a pipeline that can be checked without the network; nothing is created.
+
+    :raises PipelineError: with every problem, in the order of the file.
+    """
+    directory = Path.cwd()
+    return _Assembly(read_layers(Path(path), sets, directory), registry, directory).checked()
 
 
 def run_name(path: Path, *, sets: Sequence[str] = ()) -> str:
@@ -85,14 +110,20 @@ class _Assembly:
     """Makes the parts of a pipeline one by one; what could not be made is not among them."""
 
     def __init__(
-        self, layers: Layers, registry: Registry, working_directory: Path, data: Mapping[str, Any] | None = None
+        self,
+        layers: Layers,
+        registry: Registry,
+        working_directory: Path,
+        data: Mapping[str, Any] | None = None,
+        hub: Hub | None = None,
     ) -> None:
         self._layers = layers
         self._tree = layers.tree
         self._working_directory = working_directory
         self._given = {} if data is None else data
         """Sources of records from Python."""
-        self._make = Structurer(registry, working_directory)
+        self._hub = Hub() if hub is None else hub
+        self._make = Structurer(registry, working_directory, self._hub)
         self._parts: dict[str, Any] = {}
         self._named: dict[str, dict[str, tuple[Component, bool]]] = {}
         """Callbacks and metrics by table, with whether each is on."""
@@ -103,6 +134,25 @@ class _Assembly:
     def pipeline(self) -> Pipeline:
         """The pipeline.
 
+        :raises PipelineError: with every problem, a source that can't be looked into here among them.
+        """
+        self._check(whole=True)
+        return self._made()
+
+    def checked(self) -> Checked:
+        """What is to say of it, and the pipeline if that is known.
+
+        :raises PipelineError: with every problem.
+        """
+        self._check(whole=False)
+        unknown = [finding.message for finding in self._make.unknown]
+        pipeline = None if unknown else self._made()
+        return Checked(pipeline=pipeline, chosen=self._make.chosen, notes=(*dict.fromkeys(unknown), *self._notes()))
+
+    def _check(self, *, whole: bool) -> None:
+        """Make all parts.
+
+        :param whole: a source that can't be looked into here is a problem too.
         :raises PipelineError: with every problem.
         """
         self._make_all(
@@ -123,16 +173,25 @@ class _Assembly:
             ("training", self._training),
         )
         self._cross_checks()
+        if whole:
+            self._make.findings += self._make.unknown
         self._raise_if_any()
         self._report(checks.missing_files(self._parts["data"]))
         self._raise_if_any()
+
+    def _made(self) -> Pipeline:
         return Pipeline(
             **self._parts,
             text=self._layers.main.text,
             resolved=self._resolved(),
             origins=self._make.origins,
             chosen=self._make.chosen,
+            commits=dict(self._hub.commits),
+            notes=self._notes(),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self._hub.notes, *self._make.notes)))
 
     def model_parts(self) -> ModelParts:
         """The task and the model, without their data and without the weights that training started from.
@@ -380,6 +439,8 @@ class _Assembly:
             self._report(self._blocked())
         if data is not None:
             self._report(checks.held_out_rules(data))
+        if "architecture" in self._parts:
+            self._report(checks.loading_rules(self._parts["architecture"]))
         if "task" in self._parts and "architecture" in self._parts:
             self._report(checks.length_rules(self._parts["task"], self._parts["architecture"]))
             self._report(checks.attention_rules(self._parts["task"], self._parts["architecture"]))
@@ -389,12 +450,22 @@ class _Assembly:
                 self._report(checks.tuning_rules(self._parts["task"], sets))
         if training is not None:
             self._check_training(training, data)
+        self._report(checks.once_rules(self._parts.get("callbacks") or {}))
         if metrics is not None:
-            self._report(checks.metric_rules(metrics))
-            # Out of the tree, so that another mistake in [training] does not hide this one.
-            written, sets = self._tree.find(("training", "monitor")), eval_names(self._tree, data)
-            if written is not None and written.text is not None and sets is not None:
-                self._report(checks.monitor_rules(written.text, evaluated(metrics, sets)))
+            self._check_measuring(metrics, data)
+
+    def _check_measuring(self, metrics: Mapping[str, Metric], data: DataSettings | None) -> None:
+        """Rules for ``[metrics]``, and for what goes by their values."""
+        self._report(checks.metric_rules(metrics))
+        sets = eval_names(self._tree, data)
+        if sets is None:
+            return
+        keys, values = ("training", "monitor"), evaluated(metrics, sets)
+        # Out of the tree, so that another mistake in [training] does not hide this one.
+        written = self._tree.find(keys)
+        if written is not None and written.text is not None:
+            self._report(checks.monitor_rules(keys, written.text, values))
+        self._report(checks.watched_rules(self._parts.get("callbacks") or {}, values))
 
     def _check_training(self, training: TrainingSettings, data: DataSettings | None) -> None:
         """Rules for ``[training]``, in itself and beside other tables."""

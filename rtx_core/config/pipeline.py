@@ -281,6 +281,8 @@ class Pipeline:
     """Where the value of each dotted key came from."""
     chosen: Mapping[str, Chosen]
     """The plugin behind each table, by dotted path (``optimizer``, ``callbacks.amp``)."""
+    commits: Mapping[str, str] = attrs.field(factory=dict)
+    """The commit of each ``hub:`` source, by source as it was written."""
     notes: tuple[str, ...] = ()
     """What could not be checked here, one sentence each."""
 

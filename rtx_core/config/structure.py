@@ -24,7 +24,8 @@ from rtx_core.config.findings import Finding
 from rtx_core.config.rules import broken_rules
 from rtx_core.config.suggest import Suggestion, Suggestions
 from rtx_core.config.tree import Node, Origin, Unread, dotted
-from rtx_core.errors import PluginError
+from rtx_core.errors import InputError, PluginError
+from rtx_core.sources import Hub, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +39,12 @@ FAILED: Final = object()
 class Structurer:
     """Makes values of the types that settings are declared with."""
 
-    def __init__(self, registry: Registry, working_directory: Path) -> None:
+    def __init__(self, registry: Registry, working_directory: Path, hub: Hub) -> None:
         self.findings: list[Finding] = []
+        self.unknown: list[Finding] = []
+        """Sources that can't be looked into here, and with them a part of what the file means."""
+        self.notes: list[str] = []
+        """What could not be checked, one sentence each."""
         self.origins: dict[str, Origin] = {}
         """Where each value came from, by dotted key."""
         self.chosen: dict[str, Chosen] = {}
@@ -47,6 +52,7 @@ class Structurer:
         self.types: dict[str, str] = {}
         """The type of each table as it was written, ``distribution:name`` where it was pinned, by dotted key."""
         self.use(registry)
+        self.hub = hub
         self._working_directory = working_directory
         self._converter = self._hooks()
 
@@ -149,7 +155,8 @@ class Structurer:
         """An attrs object from a table; every key, every field and every rule is checked on its own.
 
         :param owner: the component that the table belongs to, for messages.
-        :param complete: False where required keys may come from elsewhere; then only the findings are of use.
+        :param complete: False where keys should come from what can't be had; then only the findings are of use, and
+            rules across fields have nothing to say.
         """
         likely = self._unknown_keys(node, cls, owner)
         nodes = self._written(node, cls)
@@ -166,7 +173,7 @@ class Structurer:
                 default = Origin("default" if owner is None else f"default of {owner.kind}.{owner.name}")
                 self.origins.setdefault(dotted((*node.keys, field.name)), default)
         self._obey(cls, values, nodes)
-        if any(value is FAILED for value in values.values()):
+        if not complete or any(value is FAILED for value in values.values()):
             return FAILED
         # With what --set wrote taken apart, so that a rule across fields is placed inside it.
         return self._assembled(attrs.evolve(node, value=nodes), cls, values)
@@ -302,12 +309,23 @@ class Structurer:
             source = Source.parse(node.value, node.origin.folder(self._working_directory))
         except ValueError as error:
             return self._wrong(node, str(error))
-        # Data say themselves what they read; weights and tokenizers can't be fetched yet.
-        if source.scheme == "hub" and node.keys[0] != "data":
-            return self._wrong(node, "hub: sources are not supported yet; write the folder that it was downloaded to")
-        if source.scheme == "run" and not (folder := run_model(source, self._working_directory)).is_dir():
-            return self._wrong(node, f'run "{source.location}" has kept no model here: there is no folder {folder}')
-        return source
+        if node.keys[0] == "data":  # data say themselves what they read
+            return source
+        try:
+            return self._found(node, source)
+        except InputError as error:
+            return self._wrong(node, str(error))
+
+    def _found(self, node: Node, source: Source) -> Source:
+        """The source with its commit, if it has one."""
+        if source.scheme != "hub":
+            folder_of(source, self._working_directory)
+            return source
+        pinned = self.hub.pinned(source)
+        if pinned is None:
+            message = f"{source} is not in the cache yet; config, tokenizer and weights are looked at when it runs"
+            self.unknown.append(Finding.at(node, message))
+        return pinned or source
 
     def _wrong(self, node: Node, message: str) -> Any:
         self.findings.append(Finding.at(node, message))
@@ -356,11 +374,6 @@ class Structurer:
         item = typing.get_args(kind)[1]
         values = {key: self.value(child, item) for key, child in node.table.items()}
         return FAILED if any(value is FAILED for value in values.values()) else values
-
-
-def run_model(source: Source, working_directory: Path) -> Path:
-    """The folder of the kept model of ``run:NAME``."""
-    return working_directory / "runs" / source.location / "model"
 
 
 def _of(owner: Chosen | None) -> str:

@@ -4,7 +4,7 @@ arXiv:1710.03740).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
@@ -104,6 +104,8 @@ class Amp(Callback):
     """Runs the forward pass of training in mixed precision where the device is made for it; weights, gradients, updates
     and evaluations stay in float32.
     """
+
+    once: ClassVar[bool] = True
 
     dtype: Precision = "auto"
     """``auto``: bfloat16 on a GPU that computes in it, else float32 (always on a CPU); ``bf16``: the same, and says so

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -25,6 +25,8 @@ class Checkpoint(Callback):
 
     The run itself saves a new best and its last step, whatever ``every`` says.
     """
+
+    once: ClassVar[bool] = True
 
     every: Interval = attrs.field(factory=lambda: Interval.parse("1 epoch"), validator=not_zero)
     """How often to save: ``"500 steps"``, ``"1 epoch"``, or by the clock, ``"20 minutes"``."""

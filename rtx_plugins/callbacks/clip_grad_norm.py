@@ -28,11 +28,10 @@ class ClipGradNorm(Callback):
         if not gradients:
             return
         # What torch.nn.utils.clip_grad_norm_ computes, to the bit, without its sorting by device and dtype, which
-        # takes longer than a small model's whole update.
-        with torch.no_grad():
-            norms = torch._foreach_norm(gradients)  # noqa: SLF001 - torch's own clipping is built on it
-            norm = torch.linalg.vector_norm(torch.stack(norms))
-            torch._foreach_mul_(gradients, (self.max_norm / (norm + 1e-6)).clamp_(max=1.0))
+        # takes longer than a small model's whole update: max_norm / (norm + 1e-6), and at most 1.
+        norms = torch._foreach_norm(gradients)  # noqa: SLF001 - torch's own clipping is built on it
+        norm = torch.linalg.vector_norm(torch.stack(norms))
+        torch._foreach_mul_(gradients, (norm + 1e-6).reciprocal_().mul_(self.max_norm).clamp_(max=1.0))
         run.log({"grad_norm": norm})
 
 

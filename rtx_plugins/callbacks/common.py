@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import attrs
 
-from rtx_core import Callback, InputError
+from rtx_core import Callback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 @attrs.frozen(kw_only=True)
 class Patient(Callback):
     """Does something when a value of the evaluations has not improved for a while."""
+
+    monitors: ClassVar[tuple[str, ...]] = ("monitor",)
 
     patience: int = attrs.field(default=3, validator=attrs.validators.ge(1))
     """Evaluations in a row without an improvement after which it acts. NaN never counts as an improvement."""
@@ -49,15 +51,12 @@ class PatientPart(Generic[Settings]):
         raise NotImplementedError
 
     def on_build(self, run: Run) -> None:
-        """Find out what to look at.
-
-        :raises InputError: no evaluation gives it, or it has no better and worse.
-        """
-        if run.monitor is None:
-            raise InputError(f"callbacks.{run.speaker}: nothing is evaluated; add [data.eval]")
-        self.monitored, self._direction = run.monitor, run.monitor_direction
-        if self.settings.monitor is not None and self.settings.monitor != run.monitor:
-            self.monitored, self._direction = self.settings.monitor, _direction_of(self.settings.monitor, run)
+        """Find out what to look at; that there is such a value was checked with the file."""
+        self.monitored, direction = run.monitor or "", run.monitor_direction
+        if self.settings.monitor is not None:
+            self.monitored = self.settings.monitor
+            direction = run.pipeline.evaluated[self.monitored] or direction
+        self._direction = direction
 
     def on_eval_end(self, run: Run, values: Mapping[str, Any]) -> None:
         """Compare, count, and act when patience is over. Other evaluation sets are passed by."""
@@ -92,12 +91,3 @@ class PatientPart(Generic[Settings]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting from a checkpoint."""
         self.best, self.count = state["best"], state["count"]
-
-
-def _direction_of(monitor: str, run: Run) -> Direction:
-    values = run.pipeline.evaluated
-    direction = values.get(monitor)
-    if direction is None:
-        known = ", ".join(name for name, way in values.items() if way is not None)
-        raise InputError(f'callbacks.{run.speaker}.monitor: no evaluation gives "{monitor}"; there are {known}')
-    return direction

@@ -79,6 +79,7 @@ class CudaMonitor(Callback):
     """
 
     measures_machine: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     def inactive_on(self, device: torch.device) -> str | None:
         """Everywhere but on CUDA."""

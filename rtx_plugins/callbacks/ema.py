@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import attrs
 
@@ -81,6 +81,8 @@ class Ema(Callback):
     """Averages the weights over the updates. Evaluations, the kept model and its export have the average; training, and
     a resume, go on from the weights themselves.
     """
+
+    once: ClassVar[bool] = True
 
     decay: float = attrs.field(default=0.999, validator=[attrs.validators.ge(0.0), attrs.validators.lt(1.0)])
     """Share of the average that stays at each update, in [0, 1): 0.999 averages over about 1000 updates."""

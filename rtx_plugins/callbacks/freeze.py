@@ -9,6 +9,7 @@ import attrs
 
 from rtx_core import Callback, InputError, Length, hookimpl
 from rtx_core.lengths import not_zero
+from rtx_core.schedule import steps_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,21 +31,26 @@ class FreezePart:
     def on_build(self, run: Run) -> None:
         """Find the parameters and freeze them.
 
-        :raises InputError: a pattern matches none, or none is left to train.
+        :raises InputError: a pattern matches none, none is left to train, or the run ends before they are unfrozen.
         """
         from rtx_core.groups import unmatched_hint
 
-        model = cast("Model", run.model)
-        trained = {name: p for name, p in model.parameters_by_name().items() if p.requires_grad}
+        table, model = f"callbacks.{run.speaker}", cast("Model", run.model)
+        if self.settings.until is not None:
+            steps_within(run.horizon, self.settings.until, f"{table}.until")
+        named = model.parameters_by_name()
+        trained = {name: p for name, p in named.items() if p.requires_grad}
         chosen: set[str] = set()
         for index, pattern in enumerate(self.settings.match):
             matched = fnmatch.filter(trained, pattern)
             if not matched:
-                hint = unmatched_hint(pattern, trained, model.tied_names())
-                raise InputError(f'callbacks.freeze.match.{index}: "{pattern}" matches no parameter; {hint}')
+                if fnmatch.filter(named, pattern):
+                    raise InputError(f'{table}.match.{index}: all that "{pattern}" matches is frozen already')
+                hint = unmatched_hint(pattern, named, model.tied_names())
+                raise InputError(f'{table}.match.{index}: "{pattern}" matches no parameter; {hint}')
             chosen.update(matched)
         if len(chosen) == len(trained):
-            raise InputError("callbacks.freeze.match: all parameters are frozen, so there is nothing to train")
+            raise InputError(f"{table}.match: all parameters are frozen, so there is nothing to train")
         self._parameters = [trained[name] for name in sorted(chosen)]
         self._freeze(frozen=True)
 
@@ -75,7 +81,7 @@ class Freeze(Callback):
     match: tuple[str, ...] = attrs.field(validator=attrs.validators.min_len(1))
     """Patterns of parameter names, as in the kept model's file (``"bert.embeddings.*"``); each must match one."""
     until: Length | None = attrs.field(default=None, validator=not_zero)
-    """How long, as ``"1 epoch"`` or ``"10%"``; None: the whole run."""
+    """How long, as ``"1 epoch"`` or ``"10%"``, at most as long as the run; None: the whole run."""
 
     def build(self) -> FreezePart:
         """The part that knows the parameters."""

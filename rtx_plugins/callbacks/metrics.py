@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 @attrs.frozen(kw_only=True)
 class Metrics(Callback):
     """Writes what was logged to ``metrics.jsonl``."""
+
+    once: ClassVar[bool] = True
 
     every: Length = attrs.field(factory=lambda: Length.parse("1 step"), validator=not_zero)
     """How often a row of the step's values is written. Evaluations are always written."""

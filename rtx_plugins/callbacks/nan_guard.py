@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
@@ -95,10 +95,10 @@ def _finite(run: Run) -> tuple[bool, bool]:
     """Whether the step's loss is finite, and all of its gradient, over all processes: one wait for the device."""
     import torch
 
-    gradients = [p.grad for group in run.optimizer.param_groups for p in group["params"] if p.grad is not None]
-    # The largest absolute value of each; NaN is larger than all.
-    largest = torch._foreach_norm(gradients, float("inf"))  # noqa: SLF001 - what torch's own clipping is built on
     loss = torch.zeros((), device=run.device) if run.loss is None else run.loss
+    gradients = [p.grad for group in run.optimizer.param_groups for p in group["params"] if p.grad is not None]
+    # The largest absolute value of each; NaN is larger than all. Without any (all parameters frozen) the loss tells.
+    largest = torch._foreach_norm(gradients or [loss], float("inf"))  # noqa: SLF001 - torch's own clipping is built on it
     seen = torch.stack([loss.isfinite(), torch.stack(largest).isfinite().all()]).tolist()
     bad_losses, bad_gradients = run.strategy.sum(*(float(not finite) for finite in seen))
     return not bad_losses, not bad_gradients
@@ -120,6 +120,8 @@ class NanGuard(Callback):
     """Makes no update from a loss or a gradient that is NaN or infinite. It looks at every step, which lets a GPU wait
     once a step.
     """
+
+    once: ClassVar[bool] = True
 
     action: Literal["stop", "skip", "rewind"] = "stop"
     """``stop``: the run fails, with a checkpoint of the weights before the step and the step's samples in the message;

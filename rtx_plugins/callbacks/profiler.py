@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -99,6 +99,8 @@ class Profiler(Callback):
     """Writes a trace of a few steps into the run's folder, as ``profiler/steps-7-9.json.gz``. Only those steps, and the
     warm-up before them, take longer; what they compute stays the same.
     """
+
+    once: ClassVar[bool] = True
 
     wait: Length = attrs.field(factory=lambda: Length.parse("5 steps"))
     """Steps before it begins: the first ones of a run are unlike the rest."""

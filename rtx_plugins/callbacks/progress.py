@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -231,6 +231,8 @@ class ProgressPart:
 @attrs.frozen(kw_only=True)
 class Progress(Callback):
     """Shows how far a run is. It has no settings: how often it speaks follows from the run's length and from time."""
+
+    once: ClassVar[bool] = True
 
     def build(self) -> ProgressPart:
         """The part that speaks."""

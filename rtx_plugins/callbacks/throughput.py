@@ -176,6 +176,7 @@ class Throughput(Callback):
     """
 
     measures_machine: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     def build(self) -> ThroughputPart:
         """The part that counts."""

@@ -17,6 +17,7 @@ import attrs
 from rtx_core import Command, PluginError, hookimpl
 from rtx_core.cache import default_folder, size_of
 from rtx_core.registry import GROUP, OURS
+from rtx_core.sources import cache_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -135,7 +136,7 @@ def _plugins(registry: Registry) -> dict[str, Any]:
 
 
 def _disk() -> dict[str, Any]:
-    here, cache = Path.cwd(), hub_cache()
+    here, cache = Path.cwd(), cache_folder()
     return {
         "free here": f"{shutil.disk_usage(here).free / _GIBIBYTE:.1f} GiB in {here}",
         "cache": _cache(),
@@ -153,14 +154,6 @@ def _cache() -> str:
     except OSError as error:
         return f"{folder}: {error.strerror}"
     return f"{folder}, {entries:,} {'entry' if entries == 1 else 'entries'}, {size / _MEBIBYTE:.1f} MiB"
-
-
-def hub_cache() -> Path:
-    """Where Hugging Face's libraries keep what they download, by their environment variables."""
-    if folder := os.environ.get("HF_HUB_CACHE"):
-        return Path(folder)
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(os.environ.get("HF_HOME", f"{cache}/huggingface"), "hub").expanduser()
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------

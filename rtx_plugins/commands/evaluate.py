@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import tomli
 
 from rtx_core import Command, InputError, hookimpl
 from rtx_core.arguments import add_sets
@@ -96,7 +95,7 @@ def _pipeline(run: RunFolder, data: Data | None, given: Sequence[str], registry:
     _refuse_sets(given, (*_SETTABLE, *(["data"] if data is None else [])))
     table = _resolved(run)
     # What training started from may be gone; the kept model has all of it. Nothing is monitored any more.
-    unset = ["architecture.from_pretrained", "training.monitor"]
+    unset = ["architecture.from_pretrained", "architecture.load", "training.monitor"]
     if data is not None:
         unset += ["data.split", "data.folds", "data.fold", "data.test"]
     sets = [f"{name}=unset" for name in unset if name.partition(".")[2] in table[name.partition(".")[0]]]
@@ -124,10 +123,7 @@ def _resolved(run: RunFolder) -> dict[str, Any]:
 
     :raises InputError: they are missing or damaged.
     """
-    try:
-        table = tomli.loads(run.resolved.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{run.resolved} can't be read: {error}") from error
+    table = run.read_resolved()
     if missing := [name for name in ("architecture", "data", "tokenizer", "training") if name not in table]:
         raise InputError(f"{run.resolved}: no table [{missing[0]}]; rtx didn't write it")
     return table

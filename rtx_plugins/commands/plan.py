@@ -11,6 +11,7 @@ import attrs
 
 from rtx_core import Command, Interval, Length, hookimpl
 from rtx_core.arguments import add_no_cache, add_pipeline
+from rtx_core.sources import Hub
 
 if TYPE_CHECKING:
     import argparse
@@ -46,7 +47,8 @@ class Plan(Command):
         """Check, prepare, print."""
         from rtx_core import config
 
-        pipeline = config.load(arguments.pipeline, sets=arguments.sets, registry=registry)
+        hub = Hub(network=True)
+        pipeline = config.load(arguments.pipeline, sets=arguments.sets, registry=registry, hub=hub)
         report = plan(pipeline, cache=arguments.cache)
         if arguments.json:
             print(json.dumps(report, indent=2, ensure_ascii=False))

@@ -15,6 +15,7 @@ import attrs
 
 from rtx_core import Command, InputError, RunError, hookimpl
 from rtx_core.arguments import add_pipeline
+from rtx_core.sources import Hub
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +52,7 @@ class VerifyResume(Command):
 
         if arguments.steps < 1 or arguments.more < 1:
             raise InputError("--steps and --more are at least 1")
-        pipeline = config.load(arguments.pipeline, sets=arguments.sets, registry=registry)
+        pipeline = config.load(arguments.pipeline, sets=arguments.sets, registry=registry, hub=Hub(network=True))
         with tempfile.TemporaryDirectory(prefix="rtx-verify-") as scratch:
             findings = _findings(
                 _Trials(arguments, pipeline.callbacks, [file.path for file in registry.files], Path(scratch))

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from rtx_core import Data, DataError, InputError, InputPath, Record, Source, hookimpl
+from rtx_core.sources import keep_quiet
 from rtx_plugins.data.arrow import Arrow
 from rtx_plugins.data.common import quoted
 
@@ -130,6 +131,7 @@ class Datasets(Data):
 
     def _on_the_hub(self) -> tuple[list[Path], Mapping[str, Any]]:
         """The files of the package's cache, which it fills."""
+        keep_quiet()
         try:
             import datasets
         except ImportError as error:

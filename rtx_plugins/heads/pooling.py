@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from rtx_core import Head, InputError, hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import torch
 
 Mode = Literal["mean", "cls", "max"]
@@ -37,6 +39,17 @@ class Pooling(Head):
         from rtx_plugins.heads.pooling_part import PoolingPart
 
         return PoolingPart(self.mode, normalize=self.normalize)
+
+    def sentence_transformers_modules(self, hidden_size: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """Its ``Pooling``, in words that every version of it knows, and ``Normalize``."""
+        pooling: dict[str, Any] = {
+            "word_embedding_dimension": hidden_size,
+            "pooling_mode_cls_token": self.mode == "cls",
+            "pooling_mode_mean_tokens": self.mode == "mean",
+            "pooling_mode_max_tokens": self.mode == "max",
+            "pooling_mode_mean_sqrt_len_tokens": False,
+        }
+        return [("Pooling", pooling), *([("Normalize", {})] if self.normalize else [])]
 
 
 @hookimpl

@@ -32,11 +32,14 @@ def class_weights_of(written: Factors | None, outputs: Outputs) -> tuple[float, 
     """K weights of classes. Balanced: n / (K · count), n targets in all, so that every class counts alike and a target
     counts 1 on average, as scikit-learn's ``compute_class_weight`` has it.
 
-    :raises InputError: they don't fit the labels, or a label has no count or the count 0.
+    :raises InputError: they don't fit the labels, all are 0, or a label has no count or the count 0.
     """
     field = "loss.class_weights"
     if written != "balanced":
-        return factors_of(written, outputs, field)
+        weights = factors_of(written, outputs, field)
+        if weights is not None and not any(weights):
+            raise InputError(f"{field}: all are 0, so no target would count")
+        return weights
     counts = _counts(outputs, field)
     return tuple(sum(counts) / (len(counts) * count) for count in counts)
 

@@ -28,7 +28,8 @@ class CrossEntropyPart(ClassPart):
 
     def of_logits(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The sum over logits ``[N, K]`` and targets ``[N]``, in float32 or wider; negative targets don't count."""
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if logits.itemsize < torch.float32.itemsize:
+            logits = logits.float()
         total = functional.cross_entropy(
             logits,
             targets.clamp_min(-1),

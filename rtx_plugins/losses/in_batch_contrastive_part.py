@@ -72,11 +72,16 @@ class InBatchContrastivePart:
         """
         self.without_duplicates = True
 
-    def on_run_start(self, run: Run) -> None:
-        """Refuse what can't be cut.
+    def on_build(self, run: Run) -> None:
+        """Refuse what can't be cut, and what has nothing to be told from.
 
-        :raises InputError: a size is larger than the embeddings.
+        :raises InputError: a size is larger than the embeddings, or a step is one pair without a negative.
         """
+        if run.pipeline.training.batch_size == 1 and getattr(run.pipeline.task, "negative", None) is None:
+            raise InputError(
+                "training.batch_size: a step of 1 has no other texts that the positive is told from, so nothing would "
+                "be learnt; write a larger one, or name a column of negatives (task.negative)"
+            )
         largest, whole = max(self.sizes, default=0), run.pipeline.architecture.hidden_size
         if largest > whole:
             raise InputError(f"loss.sizes: {largest} is more than the {whole} numbers of an embedding (hidden_size)")

@@ -35,7 +35,9 @@ class SGD(Optimizer):
     """Do the whole update in one kernel; it changes the last bits. None does where the device has one (CPU, CUDA)."""
 
     def check(self) -> Iterable[tuple[str, str]]:
-        """Nesterov's momentum is defined for momentum without dampening."""
+        """Dampening is of the running sum; Nesterov's momentum is defined for momentum without dampening."""
+        if self.dampening and not self.momentum:
+            yield "dampening", "needs a momentum above 0"
         if self.nesterov and not self.momentum:
             yield "nesterov", "needs a momentum above 0"
         if self.nesterov and self.dampening:

@@ -30,6 +30,7 @@ class CausalLm(LanguageTask):
 
     default_metrics: ClassVar[tuple[str, ...]] = ("perplexity",)
     causal: ClassVar[bool] = True
+    pipeline_tag: ClassVar[str | None] = "text-generation"
 
     def build(
         self,

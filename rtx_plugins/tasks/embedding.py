@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 import numpy as np
 
-from rtx_core import DataError, InputError, Outputs, Record, Sample, Task, TextRole, hookimpl
+from rtx_core import DataError, InputError, Layout, Outputs, Record, Sample, Task, TextRole, hookimpl
 from rtx_plugins.tasks.common import chunks, described, quoted, text_of, truncating, value_of
+from rtx_plugins.tasks.sentence_folder import sentence_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from tokenizers import Encoding
 
-    from rtx_core import SpecialTokens
+    from rtx_core import Architecture, Head, SpecialTokens
     from rtx_core.components import TargetKind
 
 _at_least_2 = attrs.validators.ge(2)
@@ -70,6 +71,7 @@ class Embedding(Task):
     default_head: ClassVar[str] = "pooling"
     default_metrics: ClassVar[tuple[str, ...]] = ("retrieval",)
     target_kind: ClassVar[TargetKind | None] = "embedding"
+    pipeline_tag: ClassVar[str | None] = "sentence-similarity"
 
     anchor: str = "anchor"
     """The column of the text that asks: a query, a question, a sentence."""
@@ -146,6 +148,21 @@ class Embedding(Task):
         }
         made = {length: truncating(tokenizer, length) for length in set(wanted.values())}
         return EmbeddingPart(self, {role: made[length] for role, length in wanted.items()})
+
+    def layout(self, architecture: Architecture, head: Head, max_length: int) -> Layout:
+        """A folder that ``sentence-transformers`` loads too, where it has a module for what the head does."""
+        modules = head.sentence_transformers_modules(architecture.hidden_size)
+        if modules is None:
+            return Layout(limits=("its embeddings are rtx's alone: sentence-transformers has no module for its head",))
+        roles = (TextRole.ANCHOR, TextRole.POSITIVE, TextRole.NEGATIVE)
+        lengths = self.max_length if isinstance(self.max_length, MaxLengths) else None
+        return sentence_folder(
+            modules,
+            prompts=dict(zip(("query", "document", "negative"), map(self.prompt, roles), strict=True)),
+            max_length=max_length,
+            lengths=None if lengths is None else {"query": lengths.anchor, "document": lengths.positive},
+            encoder_options=architecture.hf_encoder_options,
+        )
 
     # --- records ------------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,16 @@ def long_text_rules(
         yield "stride", f"windows of {max_length} tokens (max_length) can't share {stride}"
 
 
+def long_text_limits(long_text: LongText) -> tuple[str, ...]:
+    """What the model's card says where another library, which cuts a long text at its end, reads less of it."""
+    if long_text == "truncate":
+        return ()
+    how = "in windows" if long_text == "windows" else "by its head and its tail"
+    return (
+        f"rtx reads a longer text {how}, and the figures above are of that; transformers reads its beginning alone",
+    )
+
+
 @attrs.frozen(eq=False)
 class Tokens:
     """A text's n tokens, with the special tokens around them."""

@@ -56,6 +56,7 @@ class MaskedLm(LanguageTask):
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("perplexity", "accuracy")
+    pipeline_tag: ClassVar[str | None] = "fill-mask"
 
     mask_probability: float = attrs.field(default=0.15, validator=[gt(0.0), le(1.0)])
     """Chance of each token to be predicted, however they are chosen; special tokens never are."""

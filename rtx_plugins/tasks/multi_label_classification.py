@@ -42,6 +42,7 @@ class MultiLabelClassification(TextTask):
     default_loss: ClassVar[str] = "binary_cross_entropy"
     default_metrics: ClassVar[tuple[str, ...]] = ("f1", "average_precision")
     target_kind: ClassVar[TargetKind | None] = "labels"
+    pipeline_tag: ClassVar[str | None] = "text-classification"
     target_field: ClassVar[str] = "label"
 
     label: str = "label"

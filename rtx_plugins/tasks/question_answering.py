@@ -10,8 +10,9 @@ import attrs
 import numpy as np
 from attrs.validators import ge, optional
 
-from rtx_core import DataError, InputError, Outputs, Record, Sample, SpanRole, Task, hookimpl
+from rtx_core import DataError, InputError, Layout, Outputs, Record, Sample, SpanRole, Task, hookimpl
 from rtx_plugins.tasks.common import chunks, described, text_of, value_of
+from rtx_plugins.tasks.long_texts import long_text_limits
 from rtx_plugins.tasks.span_rows import COLUMNS, END, FIRST, LAST, PLACE, START, rows_of_text
 from rtx_plugins.tasks.spans_of_answers import best_answer
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from tokenizers import Encoding
 
-    from rtx_core import SpecialTokens
+    from rtx_core import Architecture, Head, SpecialTokens
     from rtx_core.components import TargetKind
 
 _MAX_LENGTH = 384
@@ -48,6 +49,7 @@ class QuestionAnswering(Task):
     default_head: ClassVar[str] = "linear"
     default_metrics: ClassVar[tuple[str, ...]] = ("answers",)
     target_kind: ClassVar[TargetKind | None] = "span"
+    pipeline_tag: ClassVar[str | None] = "question-answering"
 
     question: str = "question"
     """The column of the question."""
@@ -75,6 +77,10 @@ class QuestionAnswering(Task):
         if self.answers in (self.question, self.context):
             which = "question" if self.answers == self.question else "context"
             yield "answers", f'"{self.answers}" is the column of the {which} too'
+
+    def layout(self, architecture: Architecture, head: Head, max_length: int) -> Layout:  # noqa: ARG002 - by the task alone
+        """A question and a text are asked; of a long text others read one window."""
+        return Layout(example=("a question", "a text that answers it"), limits=long_text_limits("windows"))
 
     def columns(self, *, targets: bool) -> tuple[str, ...]:
         """The columns that a record must have."""

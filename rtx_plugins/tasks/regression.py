@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 import numpy as np
 
-from rtx_core import DataError, InputError, Outputs, Record, Task, hookimpl
+from rtx_core import DataError, InputError, Layout, Outputs, Record, Task, hookimpl
 from rtx_plugins.tasks.common import described, names_once, value_of
 from rtx_plugins.tasks.texts import TextPart, TextTask
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import tokenizers
     import torch
 
-    from rtx_core import SpecialTokens
+    from rtx_core import Architecture, Head, SpecialTokens
     from rtx_core.components import TargetKind
 
 _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
@@ -40,6 +40,7 @@ class Regression(TextTask):
     default_loss: ClassVar[str] = "mse"
     default_metrics: ClassVar[tuple[str, ...]] = ("pearson", "spearman", "mae")
     target_kind: ClassVar[TargetKind | None] = "values"
+    pipeline_tag: ClassVar[str | None] = "text-classification"
     target_field: ClassVar[str] = "target"
 
     target: str | tuple[str, ...] = attrs.field(default="target", validator=names_once)
@@ -47,6 +48,10 @@ class Regression(TextTask):
     standardize: bool = True
     """Whether each target is learnt with mean 0 and standard deviation 1 over the training data. Predictions and
     metrics have the unit of the data again; the losses have not, nor have the kept model's logits in transformers."""
+
+    def layout(self, architecture: Architecture, head: Head, max_length: int) -> Layout:
+        """The columns are the names of the outputs."""
+        return attrs.evolve(super().layout(architecture, head, max_length), output_names=self.target_columns)
 
     def outputs(self, records: Iterable[Record], vocab_size: int) -> Outputs:  # noqa: ARG002 - not predicted
         """How many numbers, and with ``standardize`` their means and deviations in the training data.

@@ -33,6 +33,7 @@ class SequenceClassification(TextTask):
     default_loss: ClassVar[str] = "cross_entropy"
     default_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
     target_kind: ClassVar[TargetKind | None] = "class"
+    pipeline_tag: ClassVar[str | None] = "text-classification"
     target_field: ClassVar[str] = "label"
 
     label: str = "label"

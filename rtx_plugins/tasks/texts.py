@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import attrs
 import numpy as np
 
-from rtx_core import Record, Sample, Task
+from rtx_core import Layout, Record, Sample, Task
 from rtx_plugins.tasks.common import chunks, sample_of, text_of, truncating
-from rtx_plugins.tasks.long_texts import LongText, Reader, long_text_rules
+from rtx_plugins.tasks.long_texts import LongText, Reader, long_text_limits, long_text_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import tokenizers
     import torch
+
+    from rtx_core import Architecture, Head
 
     Target = Sequence[int] | np.ndarray
 
@@ -58,6 +60,13 @@ class TextTask(Task):
         for column in self.target_columns:
             if column in self.text_columns:
                 yield self.target_field, f'"{column}" is the column of the text too'
+
+    def layout(self, architecture: Architecture, head: Head, max_length: int) -> Layout:  # noqa: ARG002 - by the task alone
+        """What is asked is a pair where the task reads pairs; a long text may be read otherwise than by others."""
+        pair = len(self.text_columns) > 1
+        return Layout(
+            example=("a text", "another text") if pair else ("a text",), limits=long_text_limits(self.long_text)
+        )
 
     def columns(self, *, targets: bool) -> tuple[str, ...]:
         """The columns that a record must have."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from rtx_core import DataError, InputError, Outputs, Record, Task, hookimpl
+from rtx_core import DataError, InputError, Layout, Outputs, Record, Task, hookimpl
 from rtx_plugins.tasks.common import (
     Labels,
     label_of,
@@ -18,7 +18,7 @@ from rtx_plugins.tasks.common import (
     unknown_label,
     words_of,
 )
-from rtx_plugins.tasks.long_texts import Reader, long_text_rules
+from rtx_plugins.tasks.long_texts import Reader, long_text_limits, long_text_rules
 from rtx_plugins.tasks.tagging import SpansPart, WordsPart, labelled_spans
 from rtx_plugins.tasks.tags import OUTSIDE, Scheme, Tag, all_tags
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import tokenizers
 
-    from rtx_core import SpecialTokens
+    from rtx_core import Architecture, Head, SpecialTokens
     from rtx_core.components import TargetKind
 
 
@@ -48,6 +48,7 @@ class TokenClassification(Task):
     default_head: ClassVar[str] = "linear"
     default_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
     target_kind: ClassVar[TargetKind | None] = "class"
+    pipeline_tag: ClassVar[str | None] = "token-classification"
 
     words: str = "words"
     """The column of the words, a list of texts."""
@@ -113,6 +114,10 @@ class TokenClassification(Task):
             yield "spans", f'"{text}" is the column of the text too'
         if self.scheme == "plain":
             yield "scheme", "spans need IOB2 or IOBES, or two that touch would be one"
+
+    def layout(self, architecture: Architecture, head: Head, max_length: int) -> Layout:  # noqa: ARG002 - by the task alone
+        """A long text may be read otherwise than by others."""
+        return Layout(limits=long_text_limits(self.long_text))
 
     def columns(self, *, targets: bool) -> tuple[str, ...]:
         """The columns that a record must have."""

@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import models, normalizers
 
 from rtx_core import InputError, Source, SpecialTokens, Tokenizer, hookimpl
+from rtx_core.sources import folder_of
 from rtx_plugins.tokenizers.common import bert_wordpiece, byte_level_bpe, wrapping
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ class Pretrained(Tokenizer):
     """
 
     path: Source
-    """Where its files are: a folder, or ``run:NAME`` for the kept model of ``runs/NAME`` in the working directory."""
+    """Where its files are: a folder, ``run:NAME`` for the kept model of ``runs/NAME`` in the working directory, or
+    ``hub:ORG/NAME[@REVISION]``."""
 
     def check(self) -> Iterable[tuple[str, str]]:
-        """A folder must hold a tokenizer; a run may still be trained, so it is looked at when it is read."""
+        """A folder must hold a tokenizer; a run may still be trained, and files of the hub may not be here yet."""
         if self.path.scheme == "folder" and not _files_in(Path(self.path.location)):
-            yield "path", _no_files(Path(self.path.location))
+            yield "path", _no_files(Path(self.path.location), self.path)
 
     def build(self, texts: Iterable[str], special_tokens: SpecialTokens) -> tokenizers.Tokenizer:  # noqa: ARG002 - not trained
         """Load it.
@@ -55,7 +57,7 @@ class Pretrained(Tokenizer):
 
     def notes(self, special_tokens: SpecialTokens) -> Sequence[str]:
         """Which of several files was read, and whether the special tokens around a text are others than the file's."""
-        file, *others = _files_in(self._folder())
+        file, *others = self._files()
         notes = [f"{file} was read, not {' or '.join(other.name for other in others)} beside it"] if others else []
         theirs, ours = _Wrapped.by(self._read(special_tokens), special_tokens), _Wrapped.expected(special_tokens)
         without_types = special_tokens.pair_token_type == 0  # then no model looks at them, and nothing is lost
@@ -65,11 +67,7 @@ class Pretrained(Tokenizer):
 
     def _read(self, special_tokens: SpecialTokens) -> tokenizers.Tokenizer:
         """The tokenizer of the files, without padding and truncation."""
-        folder = self._folder()
-        files = _files_in(folder)
-        if not files:
-            raise InputError(f"tokenizer.path: {_no_files(folder)}")
-        file = files[0]
+        file = self._files()[0]
         tokenizer = _READERS[file.name](file, special_tokens)
         _require(special_tokens, tokenizer.get_vocab(), file)
         # In the vocabulary is not enough: only a registered token is found in text whole and left alone by masking. One
@@ -80,15 +78,19 @@ class Pretrained(Tokenizer):
         tokenizer.no_truncation()
         return tokenizer
 
-    def _folder(self) -> Path:
-        if self.path.scheme == "hub":
-            raise InputError(f'tokenizer.path: "{self.path}": hub: sources are not supported yet; give a folder')
-        if self.path.scheme == "folder":
-            return Path(self.path.location)
-        folder = Path("runs") / self.path.location / "model"
-        if not folder.is_dir():
-            raise InputError(f'tokenizer.path: "{self.path}" has no kept model: there is no folder "{folder}"')
-        return folder
+    def _files(self) -> list[Path]:
+        """The files from which it can be made, the best first.
+
+        :raises InputError: there are none.
+        """
+        try:
+            folder = folder_of(self.path, Path.cwd())
+        except InputError as error:
+            raise InputError(f"tokenizer.path: {error}") from error
+        files = _files_in(folder)
+        if not files:
+            raise InputError(f"tokenizer.path: {_no_files(folder, self.path if self.path.scheme == 'hub' else folder)}")
+        return files
 
 
 @attrs.frozen
@@ -129,9 +131,9 @@ def _files_in(folder: Path) -> list[Path]:
     return [file for file in found if file.name != "vocab.json" or (folder / _MERGES).is_file()]
 
 
-def _no_files(folder: Path) -> str:
+def _no_files(folder: Path, shown: object) -> str:
     alone = f", but only vocab.json without {_MERGES} is there" if (folder / "vocab.json").is_file() else ""
-    return f'no tokenizer in "{folder}": expected tokenizer.json, vocab.txt, or vocab.json with {_MERGES}{alone}'
+    return f'no tokenizer in "{shown}": expected tokenizer.json, vocab.txt, or vocab.json with {_MERGES}{alone}'
 
 
 def _from_json(file: Path, special_tokens: SpecialTokens) -> tokenizers.Tokenizer:  # noqa: ARG001 - it says all

@@ -230,11 +230,41 @@ def test_the_systems_refusal_is_one_line(rtx, bad_command):
 
 def test_an_unexpected_error_is_called_a_bug_of_rtx(rtx, bad_command):
     """The traceback is kept, and the last line says what to do."""
-    done = rtx("bad", "--plugin", bad_command("raise ValueError('hm')"))
+    done = rtx("bad", "--plugin", bad_command("registry.find('loss', 3)"))
     assert done.status == 1
     assert "Traceback" in done.err
-    assert "ValueError: hm" in done.err
+    assert "AttributeError: 'int' object" in done.err
     assert done.err.splitlines()[-1].startswith("This is a bug in rtx ")
+
+
+def test_an_error_in_a_plugins_code_is_called_a_bug_of_the_plugin(rtx, bad_command):
+    """The file, or the package, whose function raised it."""
+    done = rtx("bad", "--plugin", bad_command("raise ValueError('hm')"))
+    assert done.status == 1
+    assert "ValueError: hm" in done.err
+    assert done.err.splitlines()[-1].startswith("This is a bug in extra.py (main). Please")
+
+
+def test_an_error_in_what_the_strategy_calls_is_not_called_its_own(rtx, folder, plugin):
+    """The loss of a plugin file is called by the strategy of rtx, which is not to blame."""
+    path = plugin(
+        "import attrs\n"
+        "from rtx_core import Loss, hookimpl\n"
+        "@attrs.frozen(kw_only=True)\n"
+        "class Bad(Loss):\n"
+        "    def build(self, outputs):\n"
+        "        return self\n"
+        "    def weight(self, targets):\n"
+        "        return 1.0\n"
+        "    def of_logits(self, logits, targets):\n"
+        "        raise KeyError('size')\n"
+        "@hookimpl\n"
+        "def loss():\n"
+        "    return {'bad': Bad}\n"
+    )
+    done = rtx("run", "colours.toml", "--set", "loss.type=bad", "--plugin", path, "--quiet")
+    assert done.status == 1
+    assert done.err.splitlines()[-1].startswith("This is a bug in extra.py (of_logits). ")
 
 
 @pytest.mark.parametrize(

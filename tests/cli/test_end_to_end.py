@@ -64,7 +64,7 @@ def record(folder):
 # --- what is learnt ---------------------------------------------------------------------------------------------------
 
 
-def unigram_loss(pipeline):
+def unigram_loss(pipeline, name=""):
     """Mean nats of the best unigram model of the training text, at the positions that an evaluation predicts.
 
     Counts plus a constant, since a token that never occurs would cost infinitely much; the constant is the one that
@@ -76,7 +76,7 @@ def unigram_loss(pipeline):
     counts = np.bincount(ids, minlength=prepared.vocab_size).astype(float)
     special = {token.content for token in prepared.tokenizer.get_added_tokens_decoder().values() if token.special}
     counts = np.delete(counts, sorted(prepared.tokenizer.token_to_id(token) for token in special))
-    batches = evaluation_batches(prepared.eval[""], prepared.task, 64, seed=settings.run.seed)
+    batches = evaluation_batches(prepared.eval[name], prepared.task, 64, seed=settings.run.seed)
     targets = np.concatenate([batch.targets.numpy() for batch in batches]) - len(special)
     assert targets.min() >= 0  # special tokens come first and are never predicted
     return min(_mean_nats(counts + added, targets) for added in np.logspace(-4, 2, 61))
@@ -122,16 +122,47 @@ def test_perplexity_is_the_exponential_of_the_loss(repeated):
         assert row["eval/perplexity"] == pytest.approx(math.exp(row["eval/loss"]), rel=1e-5)
 
 
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """A working directory with a run of ``pretrain_mlm.toml`` as it is."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        run = ("run", str(PIPELINES / "pretrain_mlm.toml"), "--quiet", "--set", "training.eval_at_start=true")
+        assert main(run) == 0
+    return folder
+
+
 @pytest.mark.nightly
-def test_pretrain_mlm_leaves_the_unigram_model_behind(rtx, tmp_path):
-    """On held-out chapters the loss falls from ln 8000 = 8.99 to at least 0.3 below the best unigram model's."""
-    run = ("run", PIPELINES / "pretrain_mlm.toml", "--output", tmp_path / "run", "--quiet")
-    assert rtx(*run, "--set", "training.eval_at_start=true").status == 0
-    losses = [row["eval/loss"] for row in evaluations(tmp_path / "run")]
-    unigram = unigram_loss(PIPELINES / "pretrain_mlm.toml")
+@pytest.mark.parametrize(("name", "below"), [("book", 1.5), ("nouns", 2.5)])
+def test_pretrain_mlm_leaves_the_unigram_model_behind(pretrained, name, below):
+    """On held-out chapters and definitions the loss falls from that of chance far below the best unigram model's."""
+    found = rows(pretrained / "runs" / "pretrain_mlm")
+    losses = [row[f"eval/{name}/loss"] for row in found if f"eval/{name}/loss" in row]
+    unigram = unigram_loss(PIPELINES / "pretrain_mlm.toml", name)
     print(f"held-out loss {', '.join(f'{loss:.3f}' for loss in losses)}; best unigram model {unigram:.3f}")
-    assert losses[0] == pytest.approx(math.log(8000), abs=0.1)
-    assert losses[-1] < unigram - 0.3
+    # The first logits have the variance 128 · 0.05², half of which is added to ln V. Those of targets have the mean 0
+    # but for 0.57 times the root of the sum of the words' squared shares, which is about 0.1.
+    assert losses[0] == pytest.approx(math.log(8000) + 128 * 0.05**2 / 2, abs=3 * 0.057)
+    assert losses[-1] < unigram - below
+
+
+@pytest.mark.nightly
+def test_pretraining_is_worth_a_lot(rtx, pretrained, monkeypatch):
+    """With 500 labelled rows the pretrained model is right far more often than the same from the seed."""
+    monkeypatch.chdir(pretrained)
+    settings = ("architecture.from_pretrained=unset", "architecture.type=bert", "architecture.preset=tiny")
+    settings += ("architecture.initializer_range=0.05", "tokenizer.type=pretrained", "tokenizer.path=run:pretrain_mlm")
+    settings += ("optimizer.lr=1e-3", "run.name=scratch")
+    kept = []
+    for sets in ((), settings):
+        words = [word for change in sets for word in ("--set", change)]
+        assert rtx("run", PIPELINES / "finetune_pretrained.toml", *words, "--quiet").status == 0
+        kept.append(record(pretrained / "runs" / ("scratch" if sets else "finetune_pretrained")))
+    ours, scratch = ((found["best"]["value"], found["test"]["test/accuracy"]) for found in kept)
+    print(f"eval and test accuracy {ours} pretrained, {scratch} from the seed")
+    assert ours[0] > scratch[0] + 0.05
+    assert ours[1] > scratch[1] + 0.05  # three standard errors of a difference on 1,000 rows
 
 
 @pytest.mark.nightly

@@ -136,7 +136,7 @@ def test_no_optimizer_is_built(rtx, run, monkeypatch):
 
 
 def test_what_training_started_from_may_be_gone(rtx, trained, tmp_path, monkeypatch):
-    """Training data and first weights are not needed any more, only what is measured on."""
+    """Training data and first weights, and how these were loaded, do not count any more, only what is measured on."""
     monkeypatch.chdir(tmp_path)
     for name in ("train.jsonl", "eval.jsonl"):
         shutil.copy(trained / name, tmp_path)
@@ -144,7 +144,7 @@ def test_what_training_started_from_may_be_gone(rtx, trained, tmp_path, monkeypa
     text = (
         (trained / "colours.toml")
         .read_text()
-        .replace("[architecture]\n", '[architecture]\nfrom_pretrained = "weights"\n')
+        .replace("[architecture]\n", '[architecture]\nfrom_pretrained = "weights"\nload.reinit_head = true\n')
     )
     (tmp_path / "job.toml").write_text(text.replace('[tokenizer]\ntype = "wordpiece"\nvocab_size = 100\n', ""))
     assert rtx("run", "job.toml", "--steps", 2, "--output", "tuned", "--quiet").status == 0

@@ -121,6 +121,19 @@ def pointer(place):
     (place / "weights" / "model.safetensors").write_text(POINTER)
 
 
+def a_run(place):
+    (place / "weights").rename(place / "model")
+    (place / "weights").mkdir()
+    (place / "model").rename(place / "weights/model")
+
+
+def half_fetched(place):
+    shard = "model-00001-of-00002.safetensors"
+    (place / "weights" / "model.safetensors").rename(place / "weights" / shard)
+    names = {"a": shard, "b": "model-00002-of-00002.safetensors"}
+    (place / "weights" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
 def another_family(place):
     config_with(place, model_type="gpt2")
 
@@ -141,12 +154,18 @@ def nothing(place):
 AT = "job.toml:9:19: architecture.from_pretrained: "
 MISTAKES = {
     "no config.json": (no_config, (), f"{AT}there is no weights/config.json"),
+    "a run's folder": (
+        a_run,
+        ("tokenizer.type=wordpiece",),
+        f'{AT}there is no weights/config.json; the model that a run has kept there is "weights/model"',
+    ),
     "no tokenizer": (
         no_tokenizer,
         (),
         f'{AT}no tokenizer in "weights": expected tokenizer.json, vocab.txt, or vocab.json with merges.txt',
     ),
     "no weights": (no_weights, (), f"{AT}weights has no model.safetensors"),
+    "half fetched": (half_fetched, (), f"{AT}weights lacks model-00002-of-00002.safetensors, which model.safetensors."),
     "pickled": (pickled, (), f"{AT}weights has only pytorch_model.bin, whose format can run code when it is read; "),
     "Git LFS": (pointer, (), f"{AT}weights has only Git LFS's pointer to model.safetensors; "),
     "another family": (another_family, (), f'{AT}config.json has model_type "gpt2", and no such architecture is '),
@@ -170,6 +189,11 @@ MISTAKES = {
         ("architecture.from_pretrained=run:first",),
         '--set: architecture.from_pretrained: run "first" has kept no model here: there is no folder runs/first/model',
     ),
+    "no room": (
+        nothing,
+        ("architecture.max_position_embeddings=1000000000000",),
+        "the model is larger than this machine's memory; take smaller sizes in [architecture]",
+    ),
     "too long": (
         nothing,
         ("task.max_length=17",),
@@ -192,7 +216,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(refused, place, mistake):
 UNFIT = {
     "other labels": (
         'task.labels=["warm", "cold", "mild"]',
-        "weights/model.safetensors: its head was trained for 2 outputs, this one has 3; to start it anew write [arch",
+        'weights/config.json: its head predicts ["cold", "warm"], in this order, this task ["warm", "cold", "mild"]',
     ),
     "fewer layers": (
         "architecture.num_hidden_layers=2",
@@ -214,18 +238,21 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_weights_that_do_not_fit_are_one_line(refused, case):
-    """What only the file of weights can tell is refused before the first step, with both figures."""
+def test_weights_that_do_not_fit_are_one_line(rtx, refused, place, case):
+    """What only the file of weights can tell is refused before the first step, with both figures; ``plan`` says it."""
     setting, expected = UNFIT[case]
     line = refused(setting)
     assert line.startswith(expected)
     assert "\n" not in line
+    planned = rtx("plan", "job.toml", "--set", setting)
+    assert planned.status == 2
+    assert planned.err.replace(f"{place}/", "").endswith(f"{line}\n")
 
 
 def test_the_way_out_for_other_labels_works(rtx, place):
     """With the line that the refusal proposes, the classifier starts anew, and the header says so."""
     text = FINE_TUNING.replace("max_length = 16", 'labels = ["warm", "cold", "mild"]\nmax_length = 16')
-    load = '[architecture.load]\nallow_new = ["classifier.weight", "classifier.bias"]\n[optimizer]'
+    load = "[architecture.load]\nreinit_head = true\n[optimizer]"
     (place / "job.toml").write_text(text.replace("[optimizer]", load))
     assert rtx("run", "job.toml").status == 0
     log = (place / "runs" / "job" / "log.txt").read_text(encoding="utf-8")

@@ -33,9 +33,7 @@ def chosen(name, replaces=None):
 def test_each_part_that_replaces_ours_is_a_line():
     """Only those that are taken instead of ours, once each."""
     parts = {"a": chosen("adamw", "rtx-transformers"), "b": chosen("lion"), "c": chosen("adamw", "rtx-transformers")}
-    assert replacements(SimpleNamespace(chosen=parts)) == [
-        "optimizer.adamw is supplied by acme-rtx 1.2 instead of rtx-transformers"
-    ]
+    assert replacements(parts) == ["optimizer.adamw is supplied by acme-rtx 1.2 instead of rtx-transformers"]
 
 
 def test_parameters_are_counted_once_and_by_place():
@@ -120,6 +118,7 @@ def test_the_summary_says_what_came_of_the_run(tmp_path, best, stopped, columns,
     task = SimpleNamespace(columns=lambda *, targets: columns)
     run = SimpleNamespace(
         step=30,
+        updates=30,
         epoch=3.0,
         horizon=SimpleNamespace(total=40),
         monitor="eval/f1",
@@ -146,6 +145,7 @@ def test_the_time_of_a_resumed_run_is_its_last_sessions(tmp_path, steps, epoch, 
     task = SimpleNamespace(columns=lambda *, targets: ("text",))
     run = SimpleNamespace(
         step=steps,
+        updates=steps,
         epoch=epoch,
         horizon=SimpleNamespace(total=steps),
         best_value=None,

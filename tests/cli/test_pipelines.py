@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
+
+from rtx_core import config
+from rtx_core.registry import Registry
 
 PIPELINES = Path(__file__).resolve().parents[2] / "pipelines"
 ROWS = {
@@ -113,6 +118,41 @@ def test_the_search_trains(rtx, encoder, tmp_path):
     done = rtx("run", pipeline, *sets, "--steps", "2", "--output", output, "--quiet")
     assert done.status == 0, done.err
     assert "eval/ndcg@10" in (output / "metrics.jsonl").read_text()
+
+
+def test_what_was_pretrained_is_fine_tuned(rtx, tmp_path, monkeypatch):
+    """``finetune_pretrained.toml`` starts from the model that ``pretrain_mlm.toml`` kept, both but for their size."""
+    monkeypatch.chdir(tmp_path)
+    sizes = ("architecture.hidden_size=16", "architecture.intermediate_size=32", "architecture.num_hidden_layers=1")
+    small = (*sizes, "architecture.num_attention_heads=2", "tokenizer.vocab_size=600", "training.duration=2 steps")
+    few = ("data.eval.book.limit=20", "data.eval.nouns.limit=20", "training.threads=1")
+    sets = [word for change in (*small, *few) for word in ("--set", change)]
+    done = rtx("run", PIPELINES / "pretrain_mlm.toml", *sets, "--quiet")
+    assert done.status == 0, done.err
+    assert rtx("check", PIPELINES / "finetune_pretrained.toml").status == 0
+    done = rtx("run", PIPELINES / "finetune_pretrained.toml", "--set", "training.threads=1", "--steps", "2", "--quiet")
+    assert done.status == 0, done.err
+    log = (tmp_path / "runs" / "finetune_pretrained-smoke" / "log.txt").read_text(encoding="utf-8")
+    (weights,) = [line for line in log.splitlines() if line.startswith("weights ")]
+    encoder = 5 + 16  # tables and a norm, and a layer's six matrices and two norms with their biases
+    assert re.match(rf"weights +{encoder} tensors from run:pretrain_mlm, ", weights)
+    assert "500 training, 1,000 eval, 1,000 test" in log
+
+
+def test_the_start_from_scratch_differs_in_its_weights_alone(rtx, trained, tmp_path, monkeypatch):
+    """With the settings that docs/results.md gives, ``finetune_pretrained.toml`` is the same model from the seed."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained / "runs" / "colours" / "model", tmp_path / "runs" / "pretrain_mlm" / "model")
+    results = (PIPELINES.parent / "docs" / "results.md").read_text(encoding="utf-8")
+    _, _, scratch = results.partition("pipelines/finetune_pretrained.toml --set architecture.from_pretrained=unset")
+    settings = ["--set", "architecture.from_pretrained=unset", *shlex.split(scratch.partition("--seeds")[0])]
+    plan = rtx("plan", PIPELINES / "finetune_pretrained.toml", *settings, "--json")
+    assert plan.status == 0, plan.err
+    values = {row["key"]: row["value"] for row in json.loads(plan.out)["settings"]}
+    pretraining = config.load(PIPELINES / "pretrain_mlm.toml", sets=(), registry=Registry.discover()).architecture
+    for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "initializer_range"):
+        assert values[f"architecture.{name}"] == getattr(pretraining, name)
+    assert values["tokenizer.path"] == "run:pretrain_mlm"
 
 
 def test_the_next_word_piece_is_learnt(rtx, tmp_path):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rtx_core import Horizon, Length
+from rtx_core import Horizon, Length, build
 from rtx_plugins.commands.plan import times
 
 
@@ -32,6 +32,73 @@ def test_parameters_are_those_of_bert(report):
     assert model["pooler"] == hidden * hidden + hidden
     assert model["head"] == hidden * labels + labels
     assert model["total"] == model["encoder"] + model["pooler"] + model["head"]
+
+
+PUBLISHED = {
+    "bert, base": ("bert", "base", 30_522, 109_482_240, 108_891_648),
+    "bert, large": ("bert", "large", 30_522, 335_141_888, 334_092_288),
+    "roberta, base": ("roberta", "base", 50_265, 124_645_632, 124_055_040),
+    "distilbert, base": ("distilbert", "base", 30_522, 66_362_880, 66_362_880),
+}
+"""Family, preset, published vocabulary, parameters of transformers' encoder with its pooler, and without it."""
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+
+
+@pytest.fixture
+def published(report, monkeypatch):
+    """Plan a preset with its published vocabulary for a task; what was built for it has to be on the meta device."""
+    built = []
+
+    def build_model(*args, **kwargs):
+        built.append(original(*args, **kwargs))
+        return built[-1]
+
+    original = build.build_model
+    monkeypatch.setattr(build, "build_model", build_model)
+
+    def model(family, preset, rows, *settings):
+        padding = ("architecture.pad_token_id=0",)  # the trained tokenizer's
+        own = ("architecture.type=" + family, f"architecture.preset={preset}", f"architecture.vocab_size={rows}")
+        counts = report(*(f"architecture.{name}=unset" for name in SIZES), *own, *padding, *settings)["model"]
+        ((planned, _),) = built
+        built.clear()
+        assert all(parameter.is_meta for parameter in planned.parameters())
+        return counts
+
+    return model
+
+
+@pytest.mark.parametrize("case", PUBLISHED)
+def test_published_sizes_are_counted_by_part(published, case):
+    """Encoder, pooler and head of a classifier apart, without the memory of any.
+
+    Our RoBERTa has no pooler: neither have transformers' classes for these tasks, only ``RobertaModel`` alone, of which
+    the published number is. As many parameters has the dense layer of the classifier, which is the head's.
+    """
+    family, preset, rows, with_pooler, encoder = PUBLISHED[case]
+    width = 1024 if preset == "large" else 768
+    dense, labels = width * width + width, 2 * width + 2
+    counts = published(family, preset, rows)
+    assert counts["encoder"] == encoder
+    if family == "bert":
+        assert (counts["pooler"], counts["head"]) == (dense, labels)
+        assert counts["encoder"] + counts["pooler"] == with_pooler
+    else:
+        assert (counts["pooler"], counts["head"]) == (0, dense + labels)
+        assert with_pooler == encoder + (dense if family == "roberta" else 0)
+    assert counts["total"] == encoder + dense + labels
+    assert counts["vocab_size"] == rows
+
+
+def test_a_tied_decoder_is_counted_once(published):
+    """BertForMaskedLM of BERT-base has 109,514,298 parameters: a dense layer, a norm and a bias above the encoder."""
+    settings = ("task.type=masked_lm", "task.label=unset", "training.monitor=eval/loss")
+    counts = published("bert", "base", 30_522, *settings)
+    assert counts["head"] == 768 * 768 + 768 + 2 * 768 + 30_522
+    assert (counts["pooler"], counts["total"]) == (0, 109_514_298)
+    untied = published("bert", "base", 30_522, *settings, "architecture.tie_word_embeddings=false")
+    # A decoder of its own, and beside its bias the second one that transformers' files have.
+    assert untied["total"] == counts["total"] + 30_522 * 768 + 30_522
 
 
 def test_groups_hold_every_parameter_once(report):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 
@@ -9,6 +10,7 @@ import attrs
 import pytest
 
 from rtx_core import Callback, GroupRule, InputPath, Interval, Length, Optimizer, Source
+from rtx_core.components import KINDS
 from rtx_plugins.commands.curve import curve, drawn
 from rtx_plugins.commands.describe import describe, in_words
 from rtx_plugins.schedulers.warmup_stable_decay import WarmupStableDecay
@@ -86,6 +88,25 @@ def test_show_has_every_field_with_its_docstring(rtx):
     assert "\nlayer_lr_decay: number > 0.0 and <= 1.0, may be left out\n" in done.out
 
 
+def plain(text):
+    """Without line breaks and marks of code."""
+    return " ".join(text.replace("`", "").split())
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_everything_that_is_installed_can_be_shown(rtx, kind):
+    """Of each part: what its module says it is, each field with its type, and of a schedule a curve or why none."""
+    points = importlib.metadata.entry_points(group="rtx.v1")
+    for point in [point for point in points if point.name.startswith(f"{kind}.")]:
+        done = rtx("plugins", "show", f"{point.dist.name}:{point.name}")
+        assert (done.status, done.err) == (0, "")
+        assert plain(importlib.import_module(point.value).__doc__) in plain(done.out)
+        component = getattr(point.load(), kind)()[point.name.partition(".")[2]]
+        assert [f.name for f in attrs.fields(component) if f.init and f"\n{f.name}: " not in done.out] == []
+        has_curve = "factor of the peak rate over 100 steps" in done.out or "no curve" in done.out
+        assert has_curve == (kind == "scheduler")
+
+
 def test_show_takes_a_kind_and_a_package(rtx, mine):
     """``optimizer.adamw`` is the one that would be used, ``rtx-transformers:optimizer.adamw`` that of the package."""
     used = rtx("plugins", "show", "optimizer.adamw", "--plugin", mine).out
@@ -134,7 +155,7 @@ def test_a_scheduler_that_100_steps_are_too_short_for_has_no_curve():
         decay: Length = attrs.field(factory=lambda: Length.parse("101 steps"))
 
     (line,) = curve(Long)
-    assert line.startswith("no curve over 100 steps: scheduler.decay: 101 steps are 101 steps, but there are only 100")
+    assert line.startswith("no curve over 100 steps: scheduler.decay: 101 steps, but there are only 100")
 
 
 def test_a_drawing_is_as_high_as_the_greatest_of_a_columns_values():

@@ -85,6 +85,7 @@ def test_a_step_without_targets_makes_no_update(train):
     assert (row["train/loss"], row["skipped"]) == (None, "no_targets")
     assert (outcome.watch.run.step, outcome.watch.run.updates) == (1, 0)
     assert len(outcome.watch.run.optimizer.state) == 0
+    assert "all steps, so nothing was learnt: no update was made" in outcome.said
 
 
 def test_an_empty_piece_in_a_step_with_targets_changes_nothing(train):
@@ -173,6 +174,7 @@ def test_a_skipped_step_moves_the_data_but_not_the_schedule(train):
     assert outcome.watch.rates == pytest.approx([0.1, 0.075, 0.075, 0.05])
     assert [row.get("skipped") for row in outcome.rows] == [None, "overflow", None, None]
     assert outcome.rows[1]["train/loss"] is None
+    assert "1 of them: no update was made" in outcome.said
     assert all(state["step"] == 3 for state in run.optimizer.state.values())
 
 
@@ -212,6 +214,14 @@ def test_a_run_of_warm_up_alone_is_said(train):
     assert "all 1 steps are warm-up (scheduler.warmup), so the rate never reaches its peak" in outcome.said
 
 
+def test_a_schedule_that_ends_before_the_run_is_said(train):
+    """Two steps level, two from 1 to 0: the last two of 6 have the rate 0. One that ends with the run says nothing."""
+    parts = "[{scheduler = 'constant', length = '2 steps'}, {scheduler = 'linear', length = '2 steps'}]"
+    six, sequence = "training.duration=6 steps", ["scheduler.type=sequence", f"scheduler.parts={parts}"]
+    assert "at 0 in the last 2 of 6 steps" in train(texts(0, 1), sets=[six, *sequence]).said
+    assert "at 0 in" not in train(texts(0, 1), sets=[six, "scheduler.type=linear"]).said
+
+
 def test_bad_data_do_not_cost_the_run_that_is_there(train, tmp_path):
     """--overwrite deletes the old run only once the new one is built."""
     folder = tmp_path / "kept"
@@ -219,6 +229,21 @@ def test_bad_data_do_not_cost_the_run_that_is_there(train, tmp_path):
     before = sorted(str(path) for path in folder.rglob("*"))
     with pytest.raises(DataError, match="unknown label"):
         train(texts(0, 7), output=folder, overwrite=True)
+    assert sorted(str(path) for path in folder.rglob("*")) == before
+
+
+def test_a_run_does_not_replace_the_model_that_it_starts_from(train, tmp_path):
+    """An interrupted run couldn't go on without it: refused, and all is left as it was."""
+    folder = tmp_path / "kept"
+    train(texts(0, 1), output=folder)
+    before = sorted(str(path) for path in folder.rglob("*"))
+    tokenizer = [f"tokenizer.path={folder}/model"]
+    for key, sets in (
+        ("architecture.from_pretrained", [f"architecture.from_pretrained={folder}/model"]),
+        ("tokenizer.path", tokenizer),
+    ):
+        with pytest.raises(InputError, match=rf"{key}: .* is in .*kept, which --overwrite deletes"):
+            train(texts(0, 1), output=folder, overwrite=True, sets=sets)
     assert sorted(str(path) for path in folder.rglob("*")) == before
 
 

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from rtx_core import Callback, InputError, hookimpl
+from rtx_core import Callback, InputError, PipelineError, hookimpl
 
 EIGHT = [{"text": "abcdef"[i % 6] * (1 + i % 2), "label": str(i % 2)} for i in range(8)]
 SETS = ["training.batch_size=4", "training.duration=4 steps", "optimizer.lr=0.01", "optimizer.weight_decay=0.1"]
@@ -126,19 +126,24 @@ def test_without_an_end_they_stay_frozen(train):
 
 
 @pytest.mark.parametrize(
-    ("match", "message"),
+    ("table", "message"),
     [
         (
-            '["bert.embedings.*"]',
+            'match = ["bert.embedings.*"]',
             r'freeze\.match\.0: "bert\.embedings\.\*" matches no parameter; near it .*"embeddings"',
         ),
-        ('["*"]', "all parameters are frozen, so there is nothing to train"),
+        ('match = ["*"]', "all parameters are frozen, so there is nothing to train"),
+        ('match = ["*.bias"]\nuntil = "3 steps"', r"freeze\.until: 3 steps, but there are only 1 for it"),
+        (
+            'match = ["*.bias"]\n[callbacks.more]\ntype = "freeze"\nmatch = ["classifier.bias"]',
+            r'more\.match\.0: all that "classifier\.bias" matches is frozen already',
+        ),
     ],
 )
-def test_what_freezes_nothing_or_everything_is_refused(train, tmp_path, match, message):
-    """With near names, and before the run has a folder."""
+def test_what_freezes_nothing_or_everything_is_refused(train, tmp_path, table, message):
+    """With near names, what another table has frozen, an end that the run doesn't reach; before there is a folder."""
     with pytest.raises(InputError, match=message):
-        train(EIGHT, extra=f"[callbacks.freeze]\nmatch = {match}\n", output=tmp_path / "none")
+        train(EIGHT, extra=f"[callbacks.freeze]\n{table}\n", output=tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -161,7 +166,7 @@ def test_the_rate_is_lowered_on_a_plateau_and_stays_so(train, tmp_path):
 
 @pytest.mark.parametrize("name", ["early_stopping", "reduce_on_plateau"])
 def test_what_needs_evaluations_is_refused_without(train, tmp_path, name):
-    """Before the run has a folder."""
-    with pytest.raises(InputError, match=rf"callbacks\.{name}: nothing is evaluated; add \[data\.eval\]"):
+    """By ``check``, and so before the run has a folder."""
+    with pytest.raises(PipelineError, match=rf"callbacks\.{name}: goes by an evaluation, and there is neither"):
         train(EIGHT, extra=f"[callbacks.{name}]\n", output=tmp_path / "none")
     assert not (tmp_path / "none").exists()

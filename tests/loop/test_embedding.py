@@ -69,11 +69,21 @@ def test_hard_negatives_and_sizes_make_other_losses(train):
     assert cut > plain + 0.5
 
 
-def test_a_size_beyond_the_model_is_refused_before_step_1(train):
+def test_a_size_beyond_the_model_is_refused_before_the_run_has_a_folder(train, tmp_path):
     """H is 8 here."""
     extra = '[loss]\ntype = "in_batch_contrastive"\nsizes = [16]\n'
     with pytest.raises(InputError, match="^loss.sizes: 16 is more than the 8 numbers of an embedding"):
-        train(ROWS, task="embedding", sets=STEP, extra=extra)
+        train(ROWS, task="embedding", sets=STEP, extra=extra, output=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_step_of_one_pair_needs_a_negative(train):
+    """Alone a positive can't be told from anything: its loss is 0 whatever the model is. With a negative it is not."""
+    single = (*STEP, "training.batch_size=1")
+    with pytest.raises(InputError, match=r"^training.batch_size: a step of 1 has no other texts .*\(task.negative\)"):
+        train(ROWS, task="embedding", sets=single)
+    hard = [{**row, "wrong": "f e d"} for row in ROWS]
+    assert train(hard, task="embedding", sets=(*single, "task.negative=wrong")).rows[0]["train/loss"] > 0.1
 
 
 # --- evaluation -------------------------------------------------------------------------------------------------------

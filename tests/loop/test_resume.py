@@ -526,10 +526,11 @@ def test_a_callback_more_or_less_is_refused(interrupted):
     ("change", "line"),
     [
         ("optimizer.lr=0.02", "optimizer.lr was 0.01, now it is 0.02"),
-        ("training.duration=10 steps", "training.duration was '9 steps', now it is '10 steps'"),
+        ("training.duration=10 steps", 'training.duration was "9 steps", now it is "10 steps"'),
         ("training.micro_batch_size=4", "training.micro_batch_size was 2, now it is 4"),
         ("run.seed=1", "run.seed was 0, now it is 1"),
-        ("task.max_length=8", "task.max_length was None, now it is 8"),
+        ("task.max_length=8", "task.max_length was left out, now it is 8"),
+        ("callbacks.amp.enabled=false", "callbacks.amp.enabled was true, now it is false"),
     ],
 )
 def test_a_changed_setting_is_refused(interrupted, change, line):

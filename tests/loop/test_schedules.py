@@ -89,7 +89,7 @@ def test_a_momentum_that_would_be_lost_is_refused(train):
 def test_a_horizon_that_is_too_short_is_refused_before_the_first_step(train):
     """When steps are only known from the data, the run is refused with both numbers."""
     sets = ["training.duration=3 epochs", "scheduler.type=step", "scheduler.step_size=20 steps"]
-    with pytest.raises(InputError, match=r"scheduler.step_size: 20 steps are 20 steps, but there are only 3 for it"):
+    with pytest.raises(InputError, match=r"scheduler.step_size: 20 steps, but there are only 3 for it"):
         train(TWO, sets=sets)
 
 

@@ -1,9 +1,7 @@
 """RoBERTa and DistilBERT compute what transformers' do, with every head; their files go both ways."""
 
-import functools
 import json
 import logging
-import math
 
 import attrs
 import numpy as np
@@ -401,39 +399,7 @@ def test_attention_weights_are_dropped_in_training(fitting, family):
     assert not torch.equal(random(batch), random(batch))
 
 
-# --- the start and the sizes ------------------------------------------------------------------------------------------
-
-
-@each_family
-@pytest.mark.parametrize("task", ["sequence_classification", "masked_lm", "question_answering"])
-def test_the_start_is_transformers(family, task):
-    """Over 20 seeds each tensor has transformers' mean and spread, within five standard errors of the two samples."""
-    architecture = of_family(family, initializer_range=0.05)
-    theirs = functools.partial(their_model, family, architecture, task)
-    ours = pooled(dict(our_model(architecture, task, seed).parameters_by_name()) for seed in range(20))
-    expected = pooled(dict(seeded(theirs, seed).named_parameters()) for seed in range(20))
-    assert ours.keys() == expected.keys()
-    for name, values in ours.items():
-        spread = expected[name].std().item()
-        bound = 5 * 0.05 * math.sqrt(2 / values.numel()) if spread else 0.0
-        assert abs(values.mean() - expected[name].mean()) <= bound, name
-        assert abs(values.std() - spread) <= bound, name
-        assert torch.equal((values == 0).all(dim=0), (expected[name] == 0).all(dim=0)), name
-
-
-def pooled(models):
-    """Each parameter of several models, stacked."""
-    stacks = {}
-    for parameters in models:
-        for name, parameter in parameters.items():
-            stacks.setdefault(name, []).append(parameter.detach())
-    return {name: torch.stack(tensors) for name, tensors in stacks.items()}
-
-
-def seeded(make, seed):
-    """What is made from torch's own generator."""
-    torch.manual_seed(seed)
-    return make()
+# --- sizes and settings -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Our ModernBERT computes what transformers' does: hidden states, logits, loss, gradients, start, size and files."""
+"""Our ModernBERT computes what transformers' does: hidden states, logits, loss, gradients, size and files."""
 
 import json
 import logging
-import math
 
 import pytest
 import torch
@@ -344,38 +343,6 @@ def test_presets_have_the_published_sizes(preset, encoder, masked_lm):
     assert sum(both.values()) == masked_lm == sum(parameter.numel() for parameter in theirs.parameters())
     assert not list(backbone.buffers())
     assert list(architecture.check()) == []
-
-
-@pytest.mark.parametrize("fields", [{}, {"tie_word_embeddings": False, "initializer_cutoff_factor": 1.0}])
-@pytest.mark.parametrize("task", TASKS)
-def test_the_start_is_transformers(task, fields):
-    """Each tensor starts with transformers' mean and spread, which a cutoff narrows, within five standard errors."""
-    fields = {"initializer_range": 0.05, "hidden_size": 48, "intermediate_size": 48, "mlp_bias": True} | fields
-    ours = build(task, **fields).parameters_by_name()
-    torch.manual_seed(0)
-    theirs = dict(TASKS[task][0](hf_config(modernbert(**fields), task)).named_parameters())
-    assert ours.keys() == theirs.keys()
-    for name, tensor in ours.items():
-        spread, expected = tensor.std().item(), theirs[name].std().item()
-        bound = 5 * expected * math.sqrt(2 / tensor.numel())
-        assert abs(tensor.mean().item() - theirs[name].mean().item()) <= bound, name
-        assert abs(spread - expected) <= bound, name
-
-
-@pytest.mark.parametrize("cutoff", [0.5, 2.0])
-def test_no_weight_starts_beyond_the_cutoff(cutoff):
-    """The spread of what adds to the hidden states is the others' by √(2 · layers); bounds are cutoff times that."""
-    architecture = modernbert(initializer_cutoff_factor=cutoff, initializer_range=0.05)
-    backbone = build("masked_lm", initializer_cutoff_factor=cutoff, initializer_range=0.05).backbone
-    layer = backbone.layers[1]
-    for weight, std in (
-        (layer.attn.Wqkv.weight, 0.05),
-        (layer.mlp.Wi.weight, 0.05),
-        (layer.attn.Wo.weight, 0.05 / math.sqrt(8)),
-        (layer.mlp.Wo.weight, 0.05 / math.sqrt(8)),
-    ):
-        assert 0.9 * cutoff * std < weight.abs().max() <= cutoff * std
-    assert architecture.residual_std == pytest.approx(0.05 / math.sqrt(8))
 
 
 def test_layers_are_named_from_input_to_output():

@@ -21,6 +21,7 @@ from rtx_core.console import Console
 from rtx_core.hooks import KindHooks, LoopHooks
 from rtx_core.prepare import prepare
 from rtx_core.registry import Registry
+from rtx_plugins.architectures.bert import Bert
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -154,7 +155,7 @@ def test_a_plugin_in_the_docs_works_in_a_run(block, rtx, tmp_path):
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
-def test_toml_in_the_docs_passes_check(block, rtx, tmp_path, monkeypatch):
+def test_toml_in_the_docs_passes_check(block, rtx, tmp_path, monkeypatch, hub_cache):
     """A whole pipeline by itself, single tables on top of one, where the files and packages of the page are there."""
     tables = tomli.loads(block.text)
     if "project" in tables or "build-system" in tables:
@@ -164,23 +165,26 @@ def test_toml_in_the_docs_passes_check(block, rtx, tmp_path, monkeypatch):
     for name in tables.get("extends", [] if alone else ["base.toml"]):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(BASE.replace("my.csv", str(tmp_path / "my.csv")))
-    make_files(tables, tmp_path)
+    make_files(tables, tmp_path, hub_cache)
     monkeypatch.syspath_prepend(install_packages(block.page, tmp_path / "site"))
     plugins = write_plugins(block.page, tmp_path)
     assert rtx("check", "sample.toml", *plugins)[::2] == (0, "")
 
 
-def make_files(tables, folder):
-    """The data and the folder of weights that a sample names."""
+def make_files(tables, folder, hub_cache):
+    """The data and the folder of weights that a sample names, or the same in the cache of the hub."""
     for name in named_files(tables.get("data", {})):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name.replace("*", "x")).write_bytes((folder / "my.csv").read_bytes())
     source = tables.get("architecture", {}).get("from_pretrained", "run:")
-    if not source.startswith(("run:", "hub:")):
-        (folder / source).mkdir(parents=True)
-        (folder / source / "config.json").write_text('{"model_type": "bert"}')
-        (folder / source / "vocab.txt").touch()
-        (folder / source / "model.safetensors").touch()  # check sees that it is there
+    if not source.startswith("run:"):
+        model = folder / source.removeprefix("hub:")
+        model.mkdir(parents=True)
+        (model / "config.json").write_text(json.dumps({"model_type": "bert", **Bert.presets["base"]}))
+        (model / "vocab.txt").touch()
+        (model / "model.safetensors").touch()  # check sees that it is there
+        if source.startswith("hub:"):
+            hub_cache(source.removeprefix("hub:"), model)
 
 
 def named_files(value):

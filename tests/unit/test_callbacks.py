@@ -55,7 +55,7 @@ class Strategy:
     """Answers the hook that amp wraps."""
 
     def compute_loss(self, run, batch):
-        return torch.ones(2, 2) @ torch.ones(2, 2)
+        return (torch.ones(2, 2) @ torch.ones(2, 2))[0, 0]
 
 
 def hooks_of(part, run):
@@ -300,20 +300,6 @@ def test_it_may_look_at_another_value_than_the_run(make_run):
     run, part = make_run(), EarlyStopping(patience=1, monitor="eval/accuracy").build()
     assert evaluate(part, run, [0.1, 0.2, 0.3]) is None
     assert part.best == 0.3
-
-
-@pytest.mark.parametrize("monitor", ["eval/acuracy", "eval/f1_per_class", "accuracy"])
-def test_an_unknown_monitor_is_refused_before_the_first_step(make_run, monitor):
-    """A name that no evaluation gives as a number is refused with the names there are (case 16)."""
-    with pytest.raises(InputError, match=monitor) as error:
-        evaluate(EarlyStopping(monitor=monitor).build(), make_run(), [])
-    assert str(error.value).endswith("there are eval/loss, eval/accuracy")
-
-
-def test_without_an_evaluation_there_is_nothing_to_stop_by(make_run):
-    """Where nothing is evaluated it is refused with what to add."""
-    with pytest.raises(InputError, match=r"nothing is evaluated; add \[data\.eval\]"):
-        evaluate(EarlyStopping().build(), make_run(monitor=None), [])
 
 
 @pytest.mark.parametrize("settings", [{"patience": 0}, {"min_delta": -0.1}])

@@ -87,6 +87,33 @@ def test_the_first_rule_that_matches_wins(model):
     assert found["bert.encoder.layer.0.output.dense.weight"] == (0.1, 0.01, None)
 
 
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        (
+            [{"match": ("*",), "lr": 0.3}, {"match": ("*.bias",), "lr": 0.2}],
+            "optimizer.groups.1: every parameter that it matches has an earlier rule, and the first that matches wins",
+        ),
+        ([{"match": ("*.bias",)}], "optimizer.groups.0: sets neither lr nor weight_decay, so it does nothing"),
+    ],
+)
+def test_a_rule_that_changes_nothing_is_refused(model, rules, message):
+    """The wider rule in front of the narrower, or one without a setting."""
+    optimizer = AdamW(lr=0.1, groups=tuple(GroupRule(**rule) for rule in rules))
+    with pytest.raises(InputError) as raised:
+        parameter_groups(model, BERT.layer_names(), optimizer)
+    assert str(raised.value).startswith(message)
+
+
+def test_a_rule_without_settings_keeps_parameters_from_a_later_one(model):
+    """Biases of the layer have the optimizer's rate, all others that of the second rule."""
+    rules = (GroupRule(match=("*.layer.0.*.bias",)), GroupRule(match=("*.bias",), lr=0.2))
+    groups = parameter_groups(model, BERT.layer_names(), AdamW(lr=0.1, groups=rules))
+    rates = {name: group.lr for group in groups for name in group.parameters}
+    assert rates["bert.encoder.layer.0.output.dense.bias"] == 0.1
+    assert rates["bert.embeddings.LayerNorm.bias"] == 0.2
+
+
 def test_layer_wise_rates_fall_from_the_head_down():
     """Rate 0.4, factor 0.5, 3 layers: head 0.4, layers 2, 1, 0 at 0.2, 0.1, 0.05, embeddings 0.025; each named."""
     bert = attrs.evolve(BERT, num_hidden_layers=3)

@@ -209,9 +209,9 @@ def test_settings_without_a_meaning_are_refused(settings):
 def test_a_size_beyond_the_embedding_is_refused(run_of_width):
     """With both numbers, as soon as the run has a model."""
     part = part_of(sizes=(64, 8))
-    part.on_run_start(run_of_width(64))
+    part.on_build(run_of_width(64))
     with pytest.raises(InputError, match="^loss.sizes: 64 is more than the 32 numbers of an embedding"):
-        part.on_run_start(run_of_width(32))
+        part.on_build(run_of_width(32))
 
 
 @pytest.fixture
@@ -219,4 +219,7 @@ def run_of_width():
     """A function: as much of a run as the loss looks at."""
     from types import SimpleNamespace
 
-    return lambda size: SimpleNamespace(pipeline=SimpleNamespace(architecture=SimpleNamespace(hidden_size=size)))
+    training, task = SimpleNamespace(batch_size=8), SimpleNamespace(negative=None)
+    return lambda size: SimpleNamespace(
+        pipeline=SimpleNamespace(architecture=SimpleNamespace(hidden_size=size), training=training, task=task)
+    )

@@ -1,6 +1,7 @@
 """Cross-entropy against torch's and the formula, all at once and in chunks."""
 
 import math
+import os
 import subprocess
 import sys
 
@@ -152,10 +153,11 @@ def test_what_never_occurs_cannot_be_balanced(outputs, message):
         (LABELS, {"plnat": 2.0}, 'no label "plnat"; the labels are animal, food, plant'),
         (None, {"plant": 2.0}, "give one number for each class"),
         (LABELS, (1.0, 2.0), "2 weights for 3 classes"),
+        (LABELS, (0.0, 0.0, 0.0), "all are 0, so no target would count"),
     ],
 )
 def test_class_weights_must_fit_the_labels(labels, weights, message):
-    """An unknown label, names without labels and a wrong number of weights are each one clear line."""
+    """An unknown label, names without labels, a wrong number of weights and none above 0 are each one clear line."""
     with pytest.raises(InputError, match=message) as error:
         build(labels=labels, class_weights=weights)
     assert "\n" not in str(error.value)
@@ -324,8 +326,10 @@ print(chunked / (peak(None) - before))
 
 
 def test_chunks_need_a_small_part_of_the_memory():
-    """Of 4,096 targets and 16,384 classes in chunks of 32 the process grows by less than a quarter of what all at once
-    takes, over forward and backward pass.
+    """Of 4,096 targets and 16,384 classes in chunks of 32 the process grows by less than a twentieth of what all at
+    once takes, over forward and backward pass.
     """
-    done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 0.25
+    # glibc raises this threshold as it goes, and then keeps what was freed, as much as chance has it.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True, env=environment)
+    assert float(done.stdout) < 0.05

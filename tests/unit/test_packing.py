@@ -119,7 +119,7 @@ def test_a_document_that_is_cut_goes_on_in_the_next_sample():
     """10 and 10 tokens at 16 a sample: 10 and 6, then 4, whose positions begin anew."""
     store, _ = packed(store_of([10, 10]), [2], "concat", 16)
     assert [store[i].sequence_lengths for i in range(2)] == [(10, 6), (4,)]
-    batch = store.batch(np.array([1, 0]))
+    batch = store.batches([np.array([1, 0])])[0]
     assert batch.lengths == (4, 10, 6)
     assert batch.positions.tolist() == [*range(4), *range(10), *range(6)]
     assert batch.sample_ids.tolist() == [1, 0, 0]

@@ -1,8 +1,10 @@
 """The hooks of a run's parts: whose is called, in which order, and what is refused."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from rtx_core import hookimpl
 from rtx_core.errors import PluginError
@@ -243,6 +245,52 @@ def test_a_wrapper_that_fails_is_named(code, error, told):
         assert str(caught.value).startswith(told)
     else:
         assert caught.value.__notes__ == told
+
+
+@pytest.mark.parametrize(
+    ("hook", "answer", "told"),
+    [
+        ("backward", "yes", "'yes'; expected True or False"),
+        ("backward", torch.ones(2), "a tensor of shape [2]; expected True or False"),
+        ("compute_loss", 1.5, "1.5; expected the summed loss, a tensor without axes"),
+        ("compute_loss", True, "True; expected the summed loss, a tensor without axes"),
+        ("compute_loss", torch.ones(2, 2), "a tensor of shape [2, 2]; expected the summed loss, a tensor without axes"),
+    ],
+)
+def test_an_answer_of_another_type_is_refused(hook, answer, told):
+    """What replaces a default answers with what the loop goes on with: its author is told, and not the strategy's."""
+
+    class Wrong:
+        def backward(self):
+            return answer
+
+    class Loss:
+        def compute_loss(self):
+            return answer
+
+    hooks = hooks_of(a=Wrong() if hook == "backward" else Loss())
+    with pytest.raises(PluginError, match=f"^{re.escape(f'callback.a: {hook} returned {told}')}$"):
+        getattr(hooks.call, hook)(run=hooks.run, **{"loss": 1} if hook == "backward" else {"batch": None})
+
+
+def test_what_fails_while_an_error_is_told_hides_neither_it_nor_the_others():
+    """on_exception reaches every part; what one raises there is a warning, and the run ends with its first error."""
+    told, warned = [], []
+
+    class Broken:
+        def on_exception(self):
+            raise ValueError("again")
+
+    class Fine:
+        def on_exception(self, error):
+            told.append(error)
+
+    hooks = hooks_of(a=Broken(), b=Fine())
+    hooks.run.console = SimpleNamespace(warn=warned.append)
+    first = KeyError("first")
+    hooks.call.on_exception(run=hooks.run, error=first)
+    assert told == [first]
+    assert warned == ["callback.a: on_exception failed too: ValueError: again"]
 
 
 def test_a_part_that_fails_at_the_end_keeps_nobody_from_theirs():

@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from rtx_core.errors import PluginError
 from rtx_core.run import Run
@@ -42,3 +44,35 @@ def test_only_a_finite_number_is_ever_the_best(run, direction):
     assert run.improves(7.0)
     run.best_value = 7.0
     assert [run.improves(value) for value in (6.0, 7.0, 8.0)] == [direction == "min", False, direction == "max"]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (torch.zeros(3), "a tensor of shape [3]"),
+        (np.zeros((1, 2)), "a tensor of shape [1, 2]"),
+        ([1.0], "[1.0]"),
+        ("a number".split, "<built-in method split"),
+    ],
+    ids=["tensor", "array", "list", "function"],
+)
+def test_what_is_no_single_number_is_refused_by_the_name_of_who_logs_it(run, value, told):
+    """When it is logged, not when the row is written, where nobody knows any more whose it is."""
+    run.speaker = "histogram"
+    with pytest.raises(PluginError) as caught:
+        run.log({"weights": value})
+    assert str(caught.value).startswith(
+        f"histogram: run.log: weights: expected a number or a tensor with one, got {told}"
+    )
+
+
+@pytest.mark.parametrize(
+    "value", [2, 0.5, np.float32(0.5), np.array(0.5), torch.tensor(0.5), torch.tensor([0.5])], ids=repr
+)
+def test_single_numbers_of_every_kind_can_be_logged(run, value):
+    """Python's, numpy's and tensors of one number; the last stay where they are."""
+    run.speaker = "histogram"
+    run.log({"mean": value})
+    (logged,) = run.take_logged().values()
+    assert float(logged) == float(value)
+    assert isinstance(logged, torch.Tensor) == isinstance(value, torch.Tensor)

@@ -125,9 +125,9 @@ def test_inverse_sqrt_takes_its_time_scale_from_warm_up():
 @pytest.mark.parametrize(
     ("component", "total", "message"),
     [
-        (Linear(warmup=length("20 steps")), 9, "scheduler.warmup: 20 steps are 20 steps, but there are only 9 for it"),
+        (Linear(warmup=length("20 steps")), 9, "scheduler.warmup: 20 steps, but there are only 9 for it"),
         (Cosine(cycles=10), 9, "scheduler.cycles: 10 cycles need as many steps, but there are only 9 for them"),
-        (Step(step_size=length("10 steps")), 9, "scheduler.step_size: 10 steps are 10 steps, but there are only 9"),
+        (Step(step_size=length("10 steps")), 9, "scheduler.step_size: 10 steps, but there are only 9"),
         (
             Step(step_size=length("60%"), warmup=length("50%")),
             10,
@@ -153,7 +153,7 @@ def test_inverse_sqrt_takes_its_time_scale_from_warm_up():
         (
             Sequence(parts=(Part(scheduler=Linear(), length=length("12 steps")), Part(scheduler=Linear()))),
             9,
-            "scheduler.parts[0].length: 12 steps are 12 steps, but there are only 9 for it",
+            "scheduler.parts[0].length: 12 steps, but there are only 9 for it",
         ),
         (
             Sequence(parts=(Part(scheduler=Linear(), length=length("9 steps")), Part(scheduler=Linear()))),
@@ -163,7 +163,7 @@ def test_inverse_sqrt_takes_its_time_scale_from_warm_up():
         (
             Sequence(parts=(Part(scheduler=Step(step_size=length("10 steps")), length=length("4 steps")),)),
             9,
-            "scheduler.parts[0]: scheduler.step_size: 10 steps are 10 steps, but there are only 4 for it",
+            "scheduler.parts[0]: scheduler.step_size: 10 steps, but there are only 4 for it",
         ),
     ],
     ids=lambda value: type(value).__name__ if attrs.has(type(value)) else None,

@@ -90,13 +90,13 @@ def test_lengths_and_tokens_are_those_of_the_samples(store, samples):
     assert store.lengths.dtype == np.int64
     assert store.tokens == sum(lengths)
     assert store.input_ids.values.tolist() == [i for one in samples for i in one.input_ids]
-    assert store.input_ids.starts.tolist() == np.cumsum([0, *lengths[:-1]]).tolist()
+    assert store.input_ids.bounds[:-1].tolist() == np.cumsum([0, *lengths[:-1]]).tolist()
 
 
 def test_a_batch_is_that_of_the_samples(store, samples):
     """In any order, a sample also more than once: as packing them one by one."""
     ids = np.array([0, *reversed(range(len(samples)))])
-    ours, theirs = store.batch(ids), Batch.of([samples[i] for i in ids], ids.tolist())
+    ours, theirs = store.batches([ids])[0], Batch.of([samples[i] for i in ids], ids.tolist())
     for field in attrs.fields(Batch):
         mine, other = getattr(ours, field.name), getattr(theirs, field.name)
         if hasattr(mine, "dtype"):
@@ -189,7 +189,7 @@ written = max(most, growth(before)["private"])
 before = used()
 store = SampleStore.open(file)
 for _ in range(200):
-    batch = store.batch(chance.integers(len(store), size=32))
+    batch = store.batches([chance.integers(len(store), size=32)])[0]
 print(json.dumps({"tokens": store.tokens, "size": file.stat().st_size, "written": written, **growth(before)}))
 """
 

@@ -10,8 +10,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from rtx_core import InputError, LoadRules, RunError, Source, weights
-from rtx_core.weights import LoadContext, LoadReport, load, load_exactly, source_folder, write_model
+from rtx_core import InputError, LoadRules, RunError, stored, weights
+from rtx_core.model_folder import INDEX
+from rtx_core.weights import LoadContext, LoadReport, load, load_exactly, write_model
 
 BACKBONE = {
     "base.word_embeddings.weight": (6, 4),
@@ -88,6 +89,21 @@ def test_a_gamma_that_is_no_norms_stays_one(tmp_path, model):
     assert_refused(
         saved(tmp_path, values), model, r"1 of the model's.*base\.layer\.0\.gamma.*1 of the file's.*dense\.gamma"
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["base.beta_layer.weight", "base.layer.0.dense.beta", "base.gamma", "base.norm.gamma.x"]
+)
+def test_gamma_and_beta_are_old_names_of_norms_alone(tmp_path, name):
+    """A module called beta, a tensor called gamma of something else, one below it: found as they are, never renamed."""
+    today = {"base.beta_layer.weight": "base.weight_layer.weight", "base.gamma": "base.weight"}
+    renamed = today.get(name, name.replace("gamma", "weight").replace("beta", "bias"))
+    values = tensors({name: (4,)})
+    saved(tmp_path, values)
+    same = blank({name: (4,)})
+    assert load(tmp_path, same, context()).loaded == (name,)
+    assert torch.equal(same[name], values[name])
+    assert_refused(tmp_path, blank({renamed: (4,)}), rf"{name.replace('.', chr(92) + '.')}")
 
 
 def test_a_prefix_that_only_resembles_ours_is_another(tmp_path, model):
@@ -205,11 +221,13 @@ def test_another_shape_is_refused_before_anything_is_read(tmp_path, model):
 
 
 def test_a_head_for_other_classes_is_refused_unless_allowed(tmp_path, model):
-    """A classifier of 3 classes can't start one of 2; ``allow_new`` starts it anew and reports the file's as unused."""
+    """A classifier of 3 classes can't start one of 2; a rule starts it anew and reports the file's as unused."""
     saved(tmp_path, tensors(BACKBONE | {"classifier.weight": (3, 4), "classifier.bias": (3,)}))
-    assert_refused(tmp_path, model, r"trained for 3 outputs, this one has 2.*allow_new = \[\"classifier\.weight")
-    report = load(tmp_path, model, rules(allow_new=("classifier.*",)))
-    assert report.new == report.unused == ("classifier.weight", "classifier.bias")
+    assert_refused(tmp_path, model, r"trained for 3 outputs, this one has 2.*reinit_head = true")
+    for rule in ({"allow_new": ("classifier.*",)}, {"reinit_head": True}):
+        report = load(tmp_path, model, rules(**rule))
+        assert report.new == ("classifier.weight", "classifier.bias")
+        assert set(report.unused) == set(report.new)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -228,12 +246,33 @@ def test_quantised_weights_are_refused(tmp_path, model):
     assert_refused(saved(tmp_path, values), model, r"base\.layer\.0\.dense\.weight is stored as I8")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 1e39])
+def test_what_is_no_number_is_refused(tmp_path, model, value):
+    """Training would go on with NaN; a number that float32 doesn't have is as bad. An unused tensor may hold any."""
+    values = {name: tensor.double() for name, tensor in tensors(BACKBONE | HEAD).items()}
+    values["base.layer.0.dense.weight"][1, 2] = value
+    assert_refused(
+        saved(tmp_path, values), model, r"safetensors: base\.layer\.0\.dense\.weight holds NaN, infinities or"
+    )
+    values["other.mask"] = values.pop("base.layer.0.dense.weight")
+    allowed = rules(allow_new=["base.layer.0.dense.weight"], allow_unused=["other.*"])
+    assert load(saved(tmp_path, values), model, allowed).unused == ("other.mask",)
+
+
+def test_a_tensor_of_another_shape_starts_anew_where_it_is_allowed(tmp_path, model):
+    """The model's is new and the file's unused, by the one rule."""
+    values = tensors(BACKBONE | HEAD) | {"base.layer.0.dense.weight": torch.ones(5, 4)}
+    report = load(saved(tmp_path, values), model, rules(allow_new=["base.layer.0.*.weight"]))
+    assert report.new == report.unused == ("base.layer.0.dense.weight",)
+    assert model["base.layer.0.norm.weight"].ne(0).all()
+
+
 def test_large_tensors_are_read_in_pieces(tmp_path, monkeypatch):
     """However few numbers fit into a piece, every value arrives, in every number of dimensions."""
     values = tensors({"a": (7, 3), "b": (5,), "c": (2, 3, 4), "d": ()}) | {"e": torch.zeros(0, 3)}
     saved(tmp_path, values)
     for piece in (1, 2, 7, 100):
-        monkeypatch.setattr(weights, "_PIECE", piece)
+        monkeypatch.setattr(stored, "_PIECE", piece)
         filled = {name: torch.full_like(value, -1) for name, value in values.items()}
         load_exactly(tmp_path, filled)
         assert all(torch.equal(filled[name], value) for name, value in values.items())
@@ -247,7 +286,7 @@ def sharded(folder, values, **changes):
     for number, (name, value) in enumerate(values.items()):
         save_file({name: value}, folder / f"model-{number}.safetensors", metadata={"format": "pt"})
     places = {name: f"model-{number}.safetensors" for number, name in enumerate(values)}
-    (folder / weights.INDEX).write_text(json.dumps({"weight_map": places | changes}))
+    (folder / INDEX).write_text(json.dumps({"weight_map": places | changes}))
     return folder
 
 
@@ -272,7 +311,39 @@ def test_an_index_that_promises_too_much_is_refused(tmp_path, model):
     sharded(tmp_path, tensors(BACKBONE | HEAD), **{"classifier.bias": "model-0.safetensors"})
     assert_refused(tmp_path, model, r"classifier\.bias are not in the files")
     (tmp_path / "model-1.safetensors").unlink()
-    assert_refused(tmp_path, model, r"there is no .*model-1\.safetensors")
+    assert_refused(tmp_path, model, r"lacks model-1\.safetensors, which model\.safetensors\.index\.json names")
+
+
+@pytest.mark.parametrize("copied", ["classifier.bias", "base.layer.9.extra"], ids=["in two shards", "in no index"])
+def test_an_index_that_does_not_fit_its_files_is_refused(tmp_path, model, copied):
+    """A shard with a tensor that the index has elsewhere, or doesn't have: which one counts can't be told."""
+    values = tensors(BACKBONE | HEAD)
+    sharded(tmp_path, values)
+    first = next(iter(values))
+    save_file({first: values[first], copied: torch.ones(2)}, tmp_path / "model-0.safetensors")
+    assert_refused(tmp_path, model, rf"index\.json.*doesn't fit its files: {copied} are in others than it says")
+
+
+@pytest.mark.parametrize("prefix", ["base.", "", "module.", "module.base."])
+def test_names_in_shards_may_vary_too(tmp_path, model, prefix):
+    """With and without prefix, below ``module.`` and with old norms: what holds for a file holds for shards."""
+    values = tensors(BACKBONE | HEAD)
+
+    def change(name):
+        old = name.replace("norm.weight", "norm.gamma").replace("norm.bias", "norm.beta")
+        return old if name in HEAD else prefix + old.removeprefix("base.")
+
+    sharded(tmp_path, {change(name): value for name, value in values.items()})
+    assert load(tmp_path, model, context()) == LoadReport(loaded=tuple(model), new=(), unused=())
+    assert all(torch.equal(model[name], value) for name, value in values.items())
+
+
+def test_a_cut_shard_is_refused(tmp_path, model):
+    """It is named, and the shards before it have filled nothing."""
+    sharded(tmp_path, tensors(BACKBONE | HEAD))
+    file = tmp_path / "model-3.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert_refused(tmp_path, model, r"model-3\.safetensors can't be read")
 
 
 # --- files that can't be read -----------------------------------------------------------------------------------------
@@ -282,13 +353,13 @@ def test_an_index_that_promises_too_much_is_refused(tmp_path, model):
 def test_pickled_weights_are_refused(tmp_path, model, name):
     """A format that can run code is not opened; the line says how to convert it."""
     (tmp_path / name).write_bytes(b"not even read")
-    assert_refused(tmp_path, model, rf"{name}.*can run code.*save_pretrained")
+    assert_refused(tmp_path, model, rf"{name}.*can run code.*rtx_core convert .* NEW")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model-00002-of-00003.safetensors"])
 def test_a_pointer_of_git_lfs_is_refused(tmp_path, model, name):
     """A clone without Git LFS has a few lines of text in place of the file, or of a shard; the line says so."""
-    (tmp_path / weights.INDEX).write_text("{}")
+    (tmp_path / INDEX).write_text("{}")
     (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
     assert_refused(tmp_path, model, rf"Git LFS's pointer to {name}")
 
@@ -309,7 +380,7 @@ def test_a_cut_file_is_refused(tmp_path, model, kept):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"weight_map": []}', "\xff"])
 def test_a_bad_index_is_refused(tmp_path, model, text):
     """An index that is no JSON object, or has no map, is an error with its name."""
-    (tmp_path / weights.INDEX).write_bytes(text.encode("latin-1"))
+    (tmp_path / INDEX).write_bytes(text.encode("latin-1"))
     assert_refused(tmp_path, model, r"index\.json")
 
 
@@ -317,7 +388,7 @@ def test_config_is_read_strictly(tmp_path):
     """An object is returned; a missing file, other JSON and no JSON are one line each."""
     with pytest.raises(InputError, match=r"there is no .*config\.json"):
         weights.read_config(tmp_path)
-    for text, pattern in (("[]", "no JSON object"), ("{,}", "can't be read")):
+    for text, pattern in (("[]", "no JSON object"), ("{,}", "is not JSON")):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(InputError, match=pattern):
             weights.read_config(tmp_path)
@@ -328,30 +399,16 @@ def test_config_is_read_strictly(tmp_path):
 def test_load_exactly_wants_the_same_model(tmp_path):
     """Another name or another shape is refused, and nothing is changed."""
     saved(tmp_path, tensors(BACKBONE))
-    for other in (blank(BACKBONE | HEAD), blank(BACKBONE | {"base.layer.0.gamma": (5,)})):
-        with pytest.raises(InputError):
+    for other, message in (
+        (blank(BACKBONE | HEAD), r"another model: classifier\.bias, classifier\.weight are not in both"),
+        (blank(BACKBONE | {"base.layer.0.gamma": (5,)}), r"base\.layer\.0\.gamma is F32 \[4\], in this one .* \[5\]"),
+    ):
+        with pytest.raises(InputError, match=message):
             load_exactly(tmp_path, other)
         assert all((tensor == 0).all() for tensor in other.values())
     same = blank(BACKBONE)
     load_exactly(tmp_path, same)
     assert all(torch.equal(same[name], value) for name, value in tensors(BACKBONE).items())
-
-
-# --- sources ----------------------------------------------------------------------------------------------------------
-
-
-def test_sources_are_folders(tmp_path):
-    """A folder is itself, ``run:`` the kept model of that run; what isn't there is refused, and so is the hub."""
-    model = tmp_path / "runs" / "legal" / "model"
-    model.mkdir(parents=True)
-    assert source_folder(Source("folder", str(model)), tmp_path) == model
-    assert source_folder(Source("run", "legal"), tmp_path) == model
-    with pytest.raises(InputError, match=r"there is no folder .*gone"):
-        source_folder(Source("folder", str(tmp_path / "gone")), tmp_path)
-    with pytest.raises(InputError, match=r'"run:other": there is no kept model in .*runs/other/model'):
-        source_folder(Source("run", "other"), tmp_path)
-    with pytest.raises(InputError, match=r'"hub:org/name": .*not supported yet'):
-        source_folder(Source("hub", "org/name"), tmp_path)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -183,6 +183,11 @@ class Bert(Architecture):
             )
         return (backbone, ("head.pooler.", "bert.pooler."), ("head.", ""))
 
+    @property
+    def hf_encoder_options(self) -> Mapping[str, Any]:
+        """The pooler belongs to a head that the body alone hasn't."""
+        return {"add_pooling_layer": False}
+
     def hf_config(self, task: str | None, outputs: Outputs) -> dict[str, Any]:
         """``config.json`` of the kept model, without ``vocab_size`` where that is None: the token table knows it."""
         return kept_config(self, self.hf_classes, task, outputs)

@@ -32,12 +32,12 @@ def refuse_another_model(config: Mapping[str, Any], only: Mapping[str, Any]) -> 
     """See that a ``config.json`` describes what the component computes.
 
     :param only: keys that make another model of it, ``model_type`` first, and the value that doesn't; a config may
-        leave them out.
+        leave them out, or null.
     :raises ValueError: a key says that this is another model.
     """
     for key, expected in only.items():
-        value = config.get(key, expected)
-        if value != expected:
+        value = config.get(key)
+        if value not in (None, expected):
             raise ValueError(
                 f"config.json has {key} {json.dumps(value)}; {only['model_type']} takes {json.dumps(expected)} only"
             )
@@ -73,9 +73,13 @@ def kept_config(
         "architectures": [classes.get(task, classes[None])],
         "dtype": "float32",
     }
-    if task in PROBLEM_TYPES:
-        config["problem_type"] = PROBLEM_TYPES[task]
-    if task in classes and task not in (None, *LANGUAGE):
+    return config | (head_config(task, outputs) if task in classes and task is not None else {})
+
+
+def head_config(task: str, outputs: Outputs) -> dict[str, Any]:
+    """What ``config.json`` says of a task's own head: its labels, and which loss it is for."""
+    config: dict[str, Any] = {"problem_type": PROBLEM_TYPES[task]} if task in PROBLEM_TYPES else {}
+    if task not in LANGUAGE:
         labels = outputs.labels or tuple(f"LABEL_{index}" for index in range(outputs.size))
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
         config["label2id"] = {label: index for index, label in enumerate(labels)}

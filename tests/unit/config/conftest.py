@@ -106,7 +106,8 @@ def pretrained(folder):
         path.mkdir(parents=True)
         (path / "vocab.txt").write_text("[PAD]\n", encoding="utf-8")
         (path / "model.safetensors").touch()
-        config = {"model_type": "bert", "hidden_size": 16, "num_attention_heads": 2} | config
+        sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
+        config = {"model_type": "bert"} | sizes | config
         (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
         return path
 

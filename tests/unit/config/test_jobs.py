@@ -22,11 +22,16 @@ FILES = (
     *("web/a.parquet", "dev/a.parquet", "tokenizer/vocab.txt"),
 )
 MODELS = ("models/bert-base-cased", "models/bert-base-uncased", "models/all-MiniLM-L6-v2", "runs/legal-mlm/model")
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
 
 MISSING = {
-    "1-tickets": {
-        "architecture.from_pretrained": "hub: sources are not supported yet",
-    },
+    "1-tickets": {},
     "2-entities": {},
     "3a-legal-mlm": {},
     "3b-legal-classes": {},
@@ -44,16 +49,17 @@ MISSING = {
 
 
 @pytest.fixture
-def place(tmp_path):
-    """A folder with every file that a job names, and the job."""
+def place(tmp_path, hub_cache):
+    """A folder with every file that a job names, the job, and the model of the hub in the cache."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("text,label\na,b\n", "utf-8")
     for name in MODELS:
         (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "config.json").write_text(json.dumps({"model_type": "bert"}), "utf-8")
+        (tmp_path / name / "config.json").write_text(json.dumps(BERT), "utf-8")
         (tmp_path / name / "vocab.txt").write_text("[PAD]\n", "utf-8")
         (tmp_path / name / "model.safetensors").touch()
+    hub_cache("google-bert/bert-base-uncased", tmp_path / "models/bert-base-uncased")
 
     def put(job):
         shutil.copy(JOBS / f"{job}.toml", tmp_path)

@@ -191,7 +191,7 @@ def test_every_value_keeps_its_origin(folder, registry, base):
     assert origins["optimizer.eps"] == "low/base.toml"
     assert origins["optimizer.lr"] == "high.toml"
     assert origins["run.seed"] == "--set"
-    assert origins["callbacks.clip_grad_norm.max_norm"] == "defaults.toml"
+    assert origins["scheduler.warmup"] == "defaults.toml"
     assert origins["architecture.hidden_size"] == 'preset "tiny"'
     assert origins["optimizer.betas"] == "default of optimizer.adamw"
     origin = pipeline.origins["data.train.type"]

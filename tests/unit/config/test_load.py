@@ -102,10 +102,14 @@ def test_weights_of_a_run(loaded, fine_tuning, pretrained):
     "case",
     [
         ("models/none", {}, "no folder "),
-        ("hub:org/name", {}, "hub: sources are not supported yet"),
+        (
+            "hub:org/name",
+            {},
+            "hub:org/name is not in the cache yet; config, tokenizer and weights are looked at when it",
+        ),
         ("run:none", {}, 'run "none" has kept no model here'),
         ("models/small", {"model_type": "zebra"}, 'config.json has model_type "zebra", and no such architecture'),
-        ("models/small", {"model_type": None}, "config.json has model_type nothing, and no such architecture"),
+        ("models/small", {"model_type": None}, "config.json names no model_type, so the type must be written; type "),
         ("models/small", {"hidden_size": "wide"}, 'expected an integer, got "wide"'),
     ],
 )
@@ -120,7 +124,7 @@ def test_weights_that_cannot_be_used_are_one_problem(problems, fine_tuning, pret
 def test_config_json_must_be_there_and_be_json(problems, fine_tuning, pretrained):
     """A config.json that is missing or malformed is named with its error."""
     file = pretrained() / "config.json"
-    for text, message in (("{", f"{file} can't be read: "), ("[]", f"{file} holds no object")):
+    for text, message in (("{", f"{file} is not JSON: "), ("[]", f"{file} holds no JSON object")):
         file.write_text(text, "utf-8")
         (problem,) = problems(fine_tuning())
         assert problem.message.startswith(message)
@@ -536,6 +540,30 @@ def test_a_monitor_needs_evaluation_data(lines, base):
     assert lines(text) == []
     (line,) = lines(text, "training.monitor=eval/loss")
     assert line.endswith('nothing produces "eval/loss": there is neither a [data.eval] nor a split')
+
+
+@pytest.mark.parametrize("name", ["early_stopping", "reduce_on_plateau"])
+def test_what_a_callback_goes_by_is_a_value_that_is_produced(problems, base, name):
+    """With the names there are, at the place of the setting (case 16); a matrix has no better and worse."""
+    for monitor, message in {
+        "eval/accuracy": None,
+        "eval/acuracy": 'no evaluation produces "eval/acuracy"; there are eval/loss, eval/accuracy, eval/f1_macro',
+        "eval/matrix": '"eval/matrix" is not a single number that gets better one way',
+    }.items():
+        found = problems(base + "[metrics.matrix]\n", f"callbacks.{name}.monitor={monitor}")
+        assert [(problem.path, problem.message.startswith(message or "")) for problem in found] == (
+            [] if message is None else [(f"callbacks.{name}.monitor", True)]
+        )
+
+
+def test_a_callback_that_goes_by_an_evaluation_needs_one(lines, base):
+    """Early stopping where nothing is evaluated; switched off it may stand there."""
+    text = base.replace('[data.eval]\nfiles = ["eval.jsonl"]\n', "") + "[callbacks.early_stopping]\n"
+    (line,) = lines(text)
+    assert line.endswith(
+        "callbacks.early_stopping: goes by an evaluation, and there is neither a [data.eval] nor a split"
+    )
+    assert lines(text + "enabled = false\n") == []
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_a_value_of_the_right_type_is_taken(typed, assignment, field, value):
         ('source = "org/name"', "source: no folder "),
         ('source = "run:"', 'source: expected a folder, "run:NAME" or "hub:ORG/NAME", got "run:"'),
         ('source = "run:none"', 'source: run "none" has kept no model here: there is no folder '),
-        ('source = "hub:org/name"', "source: hub: sources are not supported yet"),
+        ('source = "hub:org/name@"', 'source: expected "hub:ORG/NAME" or "hub:ORG/NAME@REVISION", got "hub:org/name@"'),
         ("rule = 3", "rule: expected a table, got 3"),
         ("rule = {}", "rule.match: missing; it is required"),
         ('rules = [{ match = ["a"], facter = 1 }]', 'rules[0].facter: unknown key; did you mean "factor"?'),

@@ -146,8 +146,10 @@ def test_adam_and_adamw_differ(group, gradients, train):
         ({"nesterov": True}, [("nesterov", "needs a momentum above 0")]),
         ({"nesterov": True, "momentum": 0.9, "dampening": 0.1}, [("nesterov", "needs a dampening of 0, got 0.1")]),
         ({"nesterov": True, "momentum": 0.9}, []),
+        ({"dampening": 0.1}, [("dampening", "needs a momentum above 0")]),
+        ({"dampening": 0.1, "momentum": 0.9}, []),
     ],
 )
-def test_nesterov_needs_momentum_without_dampening(settings, said):
-    """What torch refuses when it is built is refused by ``check``."""
+def test_what_needs_momentum_is_refused_without(settings, said):
+    """What torch refuses when it is built, or leaves without effect, is refused by ``check``."""
     assert list(SGD(lr=0.1, **settings).check()) == said

@@ -307,14 +307,21 @@ def test_a_run_means_its_kept_model(tmp_path, special_tokens, monkeypatch):
 def test_a_run_without_kept_model_is_refused(tmp_path, special_tokens, monkeypatch):
     """A run that doesn't exist, or hasn't finished, is named."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match='"run:missing" has no kept model'):
+    with pytest.raises(InputError, match='tokenizer.path: run "missing" has kept no model here'):
         Pretrained(path=Source("run", "missing")).build(iter(()), special_tokens)
 
 
-def test_the_hub_is_refused_for_now(special_tokens):
-    """A source on the network is named as not supported."""
-    with pytest.raises(InputError, match='"hub:org/name": hub: sources are not supported yet'):
-        Pretrained(path=Source("hub", "org/name")).build(iter(()), special_tokens)
+def test_a_tokenizer_of_the_hub(tmp_path, special_tokens, hub_cache):
+    """It is read from the cache; what is not there is not fetched now, and named."""
+    trained = WordPiece(vocab_size=100).build(["cafe a"] * 2, special_tokens)
+    trained.save(str(tmp_path / "tokenizer.json"))
+    component = Pretrained(path=Source("hub", "org/name", "v1"))
+    with pytest.raises(
+        InputError, match="tokenizer.path: hub:org/name@v1 is not in the cache .*; run and plan fetch it"
+    ):
+        component.build(iter(()), special_tokens)
+    hub_cache("org/name", tmp_path, branch="v1")
+    assert component.build(iter(()), special_tokens).to_str() == trained.to_str()
 
 
 PIPELINE = """

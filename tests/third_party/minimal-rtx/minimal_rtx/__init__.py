@@ -1,0 +1,1 @@
+"""The smallest part of each kind."""
