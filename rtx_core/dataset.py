@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rtx_core.store import SampleStore
 
 
-_STEPS_AT_ONCE = 16
+_STEPS_AT_ONCE = 64
 _TOKENS_AT_ONCE = 1 << 14
 """So that no step waits long for those after it."""
 

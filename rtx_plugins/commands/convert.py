@@ -13,6 +13,7 @@ import attrs
 from rtx_core import Command, InputError, hookimpl
 from rtx_core.durable import write_file
 from rtx_core.folder import new_folder
+from rtx_core.header import counted
 from rtx_core.model_folder import CONFIG, INDEX, PICKLED_INDEX, TOKENIZER_FILES, WEIGHTS, pickled_weights, weight_map
 from rtx_plugins.commands.destination import destination
 
@@ -58,7 +59,8 @@ class Convert(Command):
             print(json.dumps({"folder": str(dest), "tensors": len(done.written), "bytes": done.size}, indent=2))
         else:
             names = ", ".join(file.name for file in source.files)
-            print(f"{dest}: {len(done.written)} tensors from {names}, {done.size / _MEGABYTE:,.1f} MB")
+            written = counted(len(done.written), "tensor")
+            print(f"{dest}: {written} from {names}, {done.size / _MEGABYTE:,.1f} MB")
         return 0
 
 

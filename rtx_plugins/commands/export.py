@@ -10,6 +10,7 @@ import attrs
 
 from rtx_core import Command, InputError, hookimpl
 from rtx_core.folder import RunFolder
+from rtx_core.header import counted
 from rtx_core.model_folder import WEIGHTS
 from rtx_core.plugin_files import with_plugins_of_run
 from rtx_plugins.commands.destination import destination
@@ -69,7 +70,8 @@ class Export(Command):
             result = {"folder": str(dest), "step": chosen.step, "dtype": arguments.dtype, "tensors": count}
             print(json.dumps({**result, "bytes": size}, indent=2))
         else:
-            print(f"{dest}: step {chosen.step}, {count} tensors in {arguments.dtype}, {size / _MEGABYTE:,.1f} MB")
+            written = f"{counted(count, 'tensor')} in {arguments.dtype}, {size / _MEGABYTE:,.1f} MB"
+            print(f"{dest}: step {chosen.step}, {written}")
         return 0
 
 

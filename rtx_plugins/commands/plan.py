@@ -11,6 +11,7 @@ import attrs
 
 from rtx_core import Command, Interval, Length, hookimpl
 from rtx_core.arguments import add_no_cache, add_pipeline
+from rtx_core.header import counted, parameter_counts
 from rtx_core.sources import Hub
 
 if TYPE_CHECKING:
@@ -177,8 +178,6 @@ def _share_cut(whole: Sequence[int], store: Samples) -> float | None:
 
 
 def _model(model: Model, prepared: Prepared) -> dict[str, int]:
-    from rtx_core.header import parameter_counts
-
     counts = parameter_counts(model)
     return {**counts, "total": sum(counts.values()), "vocab_size": prepared.vocab_size}
 
@@ -269,7 +268,8 @@ def _text(report: Mapping[str, Any]) -> Iterator[str]:
     groups = [[_cell(value) for value in group.values()] for group in report["groups"]]
     yield from _table("parameter groups", list(report["groups"][0]), groups)
     rates = [[f"{row['update']:,}", f"{row['lr']:.4g}"] for row in report["rates"]["updates"]]
-    yield from _table(f"rate, with {report['rates']['warmup']:,} steps of warm-up", ["update", "lr"], rates)
+    warmup = counted(report["rates"]["warmup"], "step")
+    yield from _table(f"rate, with {warmup} of warm-up", ["update", "lr"], rates)
     settings = [[row["key"], _toml(row["value"]), row["origin"]] for row in report["settings"]]
     yield from _table("settings", ["key", "value", "from"], settings)
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from rtx_core import Architecture, Callback, Head, Pipeline, SpecialTokens, hookimpl
 
-STEPS, WARM, BLOCK, BATCH = 1200, 200, 16, 8
+STEPS, WARM, BLOCK, BATCH = 1800, 200, 64, 8
 
 PIPELINE = """
 [task]
@@ -159,7 +159,7 @@ def main() -> None:
         folder = Path(scratch)
         (folder / "pipeline.toml").write_text(PIPELINE.format(steps=STEPS, batch=BATCH))
         words = ("red", "green", "blue", "round", "flat")
-        rows = [{"text": f"{words[i % 5]} {words[i % 3]}", "label": str(i % 2)} for i in range(1000)]
+        rows = [{"text": f"{words[i % 5]} {words[i % 3]}", "label": str(i % 2)} for i in range(BATCH * STEPS)]
         (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         pairs = [(ours(folder), bare()) for _ in range(arguments.repeats)]
     for name, values in (

@@ -1,9 +1,6 @@
 """Cross-entropy against torch's and the formula, all at once and in chunks."""
 
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -297,39 +294,3 @@ def test_the_gradients_are_those_of_the_formula(rows):
         lambda x, w: part.of_features(x, lambda f: torch.nn.functional.linear(f, w), targets),
         (features, project.weight),
     )
-
-
-PEAKS = """
-import resource, sys, torch
-from rtx_core import Outputs
-from rtx_plugins.losses.cross_entropy import CrossEntropy
-
-N, H, K = 4096, 16, 16384
-targets, weight = torch.arange(N) % K, torch.zeros(K, H, requires_grad=True)
-
-def peak(chunk_size):
-    part = CrossEntropy(chunk_size=chunk_size).build(Outputs(size=K))
-    features = torch.ones(N, H, requires_grad=True)
-    project = lambda rows: rows @ weight.T
-    if chunk_size is None:
-        part.of_logits(project(features), targets).backward()
-    else:
-        part.of_features(features, project, targets).backward()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-part = CrossEntropy(chunk_size=1).build(Outputs(size=2))
-part.of_features(torch.ones(2, 2, requires_grad=True), lambda rows: rows, torch.zeros(2, dtype=torch.int64)).backward()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-chunked = peak(32) - before
-print(chunked / (peak(None) - before))
-"""
-
-
-def test_chunks_need_a_small_part_of_the_memory():
-    """Of 4,096 targets and 16,384 classes in chunks of 32 the process grows by less than a twentieth of what all at
-    once takes, over forward and backward pass.
-    """
-    # glibc raises this threshold as it goes, and then keeps what was freed, as much as chance has it.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True, env=environment)
-    assert float(done.stdout) < 0.05

@@ -2,8 +2,6 @@
 
 import json
 import struct
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -461,34 +459,3 @@ def test_a_failing_disk_is_one_line(tmp_path):
     """A folder that isn't there stands for a disk that fails: a run's error that names the file."""
     with pytest.raises(RunError, match=r"gone/model\.safetensors can't be written"):
         write_model(tmp_path / "gone", tensors(HEAD), {})
-
-
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-_MEASURE = """
-import resource, sys, torch
-from pathlib import Path
-from rtx_core.weights import LoadContext, load
-
-def peak():
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024
-
-load(Path(sys.argv[1]) / "small", {"a": torch.empty(10, 100)}, LoadContext())
-Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
-before = peak()
-parameters = {name: torch.empty(4000, 1000) for name in "abcdef"}
-load(Path(sys.argv[1]) / "large", parameters, LoadContext())
-print(peak() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from /proc, which Linux alone has")
-def test_loading_takes_hardly_more_memory_than_the_file(tmp_path):
-    """The process grows by the parameters and at most a tenth of the file, not by file and parameters."""
-    for name, values in (("small", {"a": (10, 100)}), ("large", dict.fromkeys("abcdef", (4000, 1000)))):
-        (tmp_path / name).mkdir()
-        saved(tmp_path / name, tensors(values))
-    measured = subprocess.run([sys.executable, "-c", _MEASURE, tmp_path], capture_output=True, text=True, check=True)
-    size = (tmp_path / "large" / weights.WEIGHTS).stat().st_size
-    assert int(measured.stdout) <= 1.1 * size
