@@ -592,7 +592,7 @@ class TaskPart(Protocol):
         ...
 
     def notes(self) -> Sequence[str]:
-        """What was lost in encoding since the last call ("3 of 40 texts were cut …"), a sentence each."""
+        """What was lost in encoding since the last call ("3 texts cut at max_length"), a line each."""
         ...
 
     # prepare(sample, seed) -> Sample is optional: what chance does to a sample in an epoch (masking), a pure function

@@ -180,44 +180,30 @@ class Batch:
         batch = np.arange(len(sizes)).repeat(sizes)  # of each sequence
         first = np.cumsum([0, *sizes])  # sequence of each batch, and where the last one ends
         ends = np.concatenate(([0], sequences.ends))[first]  # among all tokens, as well
-        tokens, start = np.diff(ends), ends[:-1]
+        tokens, start = np.diff(ends).tolist(), ends[:-1]
         # A batch has a bound more than sequences, the 0 where it begins.
         cu_seqlens = np.zeros(len(batch) + len(sizes), dtype=np.int32)
         cu_seqlens[np.arange(len(batch)) + batch + 1] = sequences.ends - start.take(batch)
         types = np.zeros(len(input_ids), np.int64) if token_types is None else token_types.astype(np.int64)
-        rows = sequences.row - first[batch].take(sequences.row)
         lengths = sequences.lengths.tolist()
 
         def divided(array: np.ndarray, sizes: Sequence[int]) -> tuple[torch.Tensor, ...]:
             return torch.split(torch.from_numpy(array), list(sizes))
 
-        in_batches = zip(
-            *(divided(array, tokens.tolist()) for array in (input_ids.astype(np.int64), sequences.within, types, rows)),
-            divided(cu_seqlens, [size + 1 for size in sizes]),
-            itertools.pairwise(first.tolist()),
-            divided(target_positions - start.repeat(counts), counts),
-            divided(targets, counts),
-            divided(sample_ids, sizes),
-            strict=True,
-        )
-        return [
-            cls(
-                input_ids=ids,
-                positions=positions,
-                token_types=types_of_batch,
-                sequence_ids=rows_of_batch,
-                cu_seqlens=bounds,
-                lengths=tuple(lengths[begin:end]),
-                target_positions=places,
-                # From an odd address some kernels sum in another order; its neighbours must not decide.
-                targets=values.clone() if values.is_floating_point() else values,
-                sample_ids=numbers,
-            )
-            for ids, positions, types_of_batch, rows_of_batch, bounds, (
-                begin,
-                end,
-            ), places, values, numbers in in_batches
-        ]
+        # From an odd address some kernels sum floats in another order; a batch's neighbours must not decide that.
+        alone = [part.clone() if part.is_floating_point() else part for part in divided(targets, counts)]
+        parts: dict[str, Sequence[Any]] = {
+            "input_ids": divided(input_ids.astype(np.int64), tokens),
+            "positions": divided(sequences.within, tokens),
+            "token_types": divided(types, tokens),
+            "sequence_ids": divided(sequences.row - first[batch].take(sequences.row), tokens),
+            "cu_seqlens": divided(cu_seqlens, [size + 1 for size in sizes]),
+            "lengths": [tuple(lengths[begin:end]) for begin, end in itertools.pairwise(first.tolist())],
+            "target_positions": divided(target_positions - start.repeat(counts), counts),
+            "targets": alone,
+            "sample_ids": divided(sample_ids, sizes),
+        }
+        return [cls(**dict(zip(parts, values, strict=True))) for values in zip(*parts.values(), strict=True)]
 
     @property
     def target_samples(self) -> torch.Tensor:

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from rtx_core import DataError, InputError, Layout, Outputs, Record, Sample, Task, TextRole, hookimpl
+from rtx_core.header import counted
 from rtx_plugins.tasks.common import chunks, described, quoted, text_of, truncating, value_of
 from rtx_plugins.tasks.sentence_folder import sentence_folder
 
@@ -269,7 +270,7 @@ class EmbeddingPart:
         cut, self.texts_cut = self.texts_cut, 0
         left_out, self.queries_left_out = self.queries_left_out, 0
         return [
-            *([f"{cut:,} texts were cut at max_length"] if cut else []),
+            *([f"{counted(cut, 'text')} cut at max_length"] if cut else []),
             *([f"{left_out:,} queries have no relevant document and are left out"] if left_out else []),
         ]
 

@@ -11,6 +11,7 @@ import numpy as np
 from attrs.validators import ge, optional
 
 from rtx_core import DataError, InputError, Layout, Outputs, Record, Sample, SpanRole, Task, hookimpl
+from rtx_core.header import counted
 from rtx_plugins.tasks.common import chunks, described, text_of, value_of
 from rtx_plugins.tasks.long_texts import long_text_limits
 from rtx_plugins.tasks.span_rows import COLUMNS, END, FIRST, LAST, PLACE, START, rows_of_text
@@ -342,7 +343,7 @@ class QuestionAnsweringPart:
         cut, several, empty = self.questions_cut, self.answers_several, self.answers_empty
         self.questions_cut = self.answers_several = self.answers_empty = 0
         return [
-            *([f"{cut:,} questions were cut at max_question_length ({self.window.question})"] if cut else []),
+            *([f"{counted(cut, 'question')} cut at max_question_length ({self.window.question})"] if cut else []),
             *(
                 [f"{several:,} answers occur more than once in their context; the first place was taken"]
                 if several

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 from rtx_core import DataError, Record, Sample
+from rtx_core.header import counted
 from rtx_plugins.tasks.common import (
     IGNORED,
     Labels,
@@ -91,7 +92,7 @@ class TaggingPart:
     def notes(self) -> Sequence[str]:
         """What has no target."""
         cut, self.words_cut = self.words_cut, 0
-        return [f"{cut:,} words were cut off by max_length and have no target"] if cut else []
+        return [f"{counted(cut, 'word')} cut off by max_length, without a target"] if cut else []
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits ``[N, K]``."""

@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 
 from rtx_core import Layout, Record, Sample, Task
+from rtx_core.header import counted
 from rtx_plugins.tasks.common import chunks, sample_of, text_of, truncating
 from rtx_plugins.tasks.long_texts import LongText, Reader, long_text_limits, long_text_rules
 
@@ -163,7 +164,7 @@ class TextPart(Generic[TaskT]):
         """How many texts are not seen whole."""
         cut, self.texts_cut = self.texts_cut, 0
         how = "shortened to head and tail" if self.task.long_text == "head_tail" else "cut at max_length"
-        return [f"{cut:,} texts were {how}"] if cut else []
+        return [f"{counted(cut, 'text')} {how}"] if cut else []
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits ``[N, K]``."""

@@ -278,7 +278,7 @@ def test_a_second_start_says_the_same_notes(folder):
     pipeline = config.load("classes.toml", registry=REGISTRY)
     first, second = (prepare(pipeline, console=Heard(quiet=True)) for _ in range(2))
     assert said[: len(said) // 2] == said[len(said) // 2 :]
-    assert "training: 9 texts were cut at max_length" in said
+    assert "training: 9 texts cut at max_length" in said
     assert [one.surveys["training"].records for one in (first, second)] == [9, 9]
     assert first.outputs == second.outputs
 

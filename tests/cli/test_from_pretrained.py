@@ -48,9 +48,7 @@ def refused(rtx, place):
     def line(*sets):
         done = rtx("run", "job.toml", "--output", "out", *(word for text in sets for word in ("--set", text)))
         assert (done.status, done.out) == (2, "")
-        return (
-            re.sub(r"^training: .* were cut at max_length\n", "", done.err).removesuffix("\n").replace(f"{place}/", "")
-        )
+        return re.sub(r"^training: .* cut at max_length\n", "", done.err).removesuffix("\n").replace(f"{place}/", "")
 
     return line
 

@@ -65,7 +65,7 @@ TABLE = [
     ("a combining mark goes with its letter's accent", "classes", [text("a\u0301 á")], (), ["[CLS]:0 a a [SEP]"], []),
     ("special tokens in a text", "classes", [text("a [SEP] b")], (), ["[CLS]:0 a [SEP] b [SEP]"], []),
     ("a word of 101 characters", "classes", [text("a" * 101)], (), ["[CLS]:0 [UNK] [SEP]"], []),
-    ("a text of 200,000 words", "classes", [text("a " * 200_000)], CUT, ["[CLS]:0 a a a [SEP]"], ["training: 1 texts were cut at max_length"]),
+    ("a text of 200,000 words", "classes", [text("a " * 200_000)], CUT, ["[CLS]:0 a a a [SEP]"], ["training: 1 text cut at max_length"]),
     ("a number as label", "classes", [text("a", 1), text("b", "1")], (), ["[CLS]:1 a [SEP]", "[CLS]:1 b [SEP]"], []),
     ("numbers as labels are sorted by value", "found", [text("a", 10), text("b", 9)], (), ["[CLS]:1 a [SEP]", "[CLS]:0 b [SEP]"], []),
     ("truth as label", "classes", [text("a", TRUE)], (), f'data.jsonl:1: column "label": {LABEL} the truth value true'),
@@ -86,7 +86,7 @@ TABLE = [
     ("no room for text", "classes", [text("a")], ("task.max_length=2",), "task.max_length: 2 tokens leave no room for text beside 2 special tokens; write at least 3"),
     # --- words and tags -------------------------------------------------------------------------------------------
     ("first sub-words alone (case 27)", "tags", [words(["a", "b", "unbelievably"], ["P", "O", "P"])], (), ["[CLS] a:1 b:0 un:1 ##believ ##ably [SEP]"], []),
-    ("words that are cut are counted (case 27)", "tags", [words(["a", "unbelievably", "b", "c"], ["O", "P", "O", "O"])], CUT, ["[CLS] a:0 un:1 ##believ [SEP]"], ["training: 2 words were cut off by max_length and have no target"]),
+    ("words that are cut are counted (case 27)", "tags", [words(["a", "unbelievably", "b", "c"], ["O", "P", "O", "O"])], CUT, ["[CLS] a:0 un:1 ##believ [SEP]"], ["training: 2 words cut off by max_length, without a target"]),
     ("a word without sub-words", "tags", [words(["a", "\x07", "b"], ["O", "P", "P"])], (), ["[CLS] a:0 b:1 [SEP]"], ["training: 1 words have no token and no target"]),
     ("an empty word", "tags", [words(["", "b"], ["O", "P"])], (), ["[CLS] b:1 [SEP]"], ["training: 1 words have no token and no target"]),
     ("nothing but such words", "tags", [words(["\x07", ""], ["O", "P"])], (), ["[CLS] [SEP]"], ["training: 2 words have no token and no target"]),

@@ -112,7 +112,7 @@ def test_every_role_has_its_own_length(part, record, document, query):
     )
     samples = list(task.samples([record(**texts), query("a " * 9, 0, (0, 1)), document("a " * 9, 0)]))
     assert [sample.sequence_lengths for sample in samples] == [(4, 6, 6), (4,), (6,)]
-    assert list(task.notes()) == ["5 texts were cut at max_length"]
+    assert list(task.notes()) == ["5 texts cut at max_length"]
     assert list(task.notes()) == []
     (sample,) = part(max_length=7).samples([record(**texts)])
     assert sample.lengths == (7, 7)

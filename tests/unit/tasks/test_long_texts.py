@@ -69,14 +69,14 @@ def test_head_and_tail_of_512_tokens_are_those_of_the_paper(part, record, tokens
     (sample,) = built.samples([record(text="a " * 128 + middle + "b " * 382, label="pos")])
     assert tokens_of(sample) == ["[CLS]", *["a"] * 128, *["b"] * 382, "[SEP]"]
     assert (sample.lengths, sample.target_positions.tolist()) == ((), [0])
-    assert built.notes() == ["1 texts were shortened to head and tail"]
+    assert built.notes() == ["1 text shortened to head and tail"]
 
 
 @pytest.mark.parametrize(
     ("long_text", "note"),
     [
-        ("truncate", ["1 texts were cut at max_length"]),
-        ("head_tail", ["1 texts were shortened to head and tail"]),
+        ("truncate", ["1 text cut at max_length"]),
+        ("head_tail", ["1 text shortened to head and tail"]),
         ("windows", []),
     ],
 )

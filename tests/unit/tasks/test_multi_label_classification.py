@@ -61,7 +61,7 @@ def test_texts_that_are_cut_are_counted(part, record):
     """The notes say how many, once."""
     task = part(max_length=4)
     list(task.samples([record(text="a b c d", label=[]), record(text="a", label=[])]))
-    assert list(task.notes()) == ["1 texts were cut at max_length"]
+    assert list(task.notes()) == ["1 text cut at max_length"]
     assert list(task.notes()) == []
 
 

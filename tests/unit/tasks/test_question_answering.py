@@ -231,7 +231,7 @@ def test_long_questions_are_cut(part, asked, windows_of):
     (sample,) = built.samples([asked("d", question="a b c a b c")])
     ((tokens, _),) = windows_of(sample)
     assert tokens == ["[CLS]", "a", "b", "c", "[SEP]", "d", "[SEP]"]
-    assert built.notes() == ["1 questions were cut at max_question_length (3)"]
+    assert built.notes() == ["1 question cut at max_question_length (3)"]
 
 
 @pytest.mark.parametrize(("question", "context"), [("", "a"), ("a", ""), ("", "")])

@@ -141,7 +141,7 @@ def test_words_that_are_cut_off_are_counted(part, record):
     built = part(5)
     (sample,) = built.samples([record(text="a b c d a", spans=[span(4, 9)])])
     assert tags_of(built, sample) == ["O", "O", "B-LOC"]
-    assert built.notes() == ["2 words were cut off by max_length and have no target"]
+    assert built.notes() == ["2 words cut off by max_length, without a target"]
 
 
 def test_prediction_needs_no_spans(part, record):
