@@ -43,7 +43,7 @@ OURS = "rtx-transformers"
 
 def nearest(name: str, candidates: Iterable[str], *, most: int = 3) -> str | None:
     """The candidate that a misspelt name probably means, None where none is near (a transposition is one edit)."""
-    limit = min(most, max(1, len(name) // 2))
+    limit = min(most, len(name) // 2)
     found = process.extractOne(name, list(candidates), scorer=OSA.distance, score_cutoff=limit)
     return found[0] if found else None
 

@@ -74,7 +74,10 @@ each_head = pytest.mark.parametrize(
 
 
 def of_family(family, **fields):
-    return Transformers(model_type=family, vocab_size=ROWS, config={**SIZES, **FAMILIES[family], **fields})
+    """The settings; arrays are tuples, as those of a pipeline are."""
+    config = {**SIZES, **FAMILIES[family], **fields}
+    arrays = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
+    return Transformers(model_type=family, vocab_size=ROWS, config=config | arrays)
 
 
 def outputs_of(task):
@@ -333,6 +336,13 @@ def test_a_text_beyond_the_familys_default_positions_is_refused():
         model(Batch.of([long], [0]))
 
 
+def test_what_a_family_refuses_of_a_batch_names_the_settings():
+    """A setting that fits some lengths alone is no bug of ours: transformers' reason, in a line."""
+    model = our_model(of_family("electra", chunk_size_feed_forward=4), "token_classification")
+    with pytest.raises(InputError, match=r"electra refuses a batch: .* multiple of the chunk size 4"):
+        model(packed())
+
+
 REFUSED = {
     "a decoder": ({"model_type": "gpt2", "config": {"n_embd": 24}}, '"gpt2" is a decoder'),
     "a BERT that is one": ({"model_type": "bert", "config": {"is_decoder": True}}, '"bert" is a decoder'),
@@ -349,6 +359,12 @@ REFUSED = {
     ),
     "a wrong value": ({"config": {"hidden_size": 24, "num_hidden_layers": "two"}}, "ElectraConfig refuses it: "),
     "sizes that don't fit": ({"model_type": "bert", "config": {"hidden_size": 26}}, "BertModel refuses it: "),
+    "an activation that isn't there": ({"config": {"hidden_size": 24, "hidden_act": "gleu"}}, "it knows no 'gleu'"),
+    "a negative size": ({"config": {"hidden_size": 24, "intermediate_size": -1}}, "ElectraModel refuses it: "),
+    "heads that can't share": (
+        {"config": {"hidden_size": 24, "num_attention_heads": 5}},
+        "5 attention heads can't share a width of 24 equally",
+    ),
     "a padding token that isn't there": ({"vocab_size": 7, "pad_token_id": 7}, "ElectraModel refuses it: Padding_idx"),
 }
 
@@ -392,6 +408,8 @@ def test_a_class_that_reads_more_is_refused(family, task):
         ({}, "config"),
         ({"config": {"hidden_size": 24, "vocab_size": 7}}, "config.vocab_size"),
         ({"config": {"hidden_size": 24, "num_labels": 7}}, "config.num_labels"),
+        ({"config": {"hidden_size": 24, "add_cross_attention": True}}, "config.add_cross_attention"),
+        ({"config": {"hidden_size": 24.0}}, "config"),
         ({"config": {"hidden_size": 24}, "vocab_size": 3, "pad_token_id": 3}, "pad_token_id"),
         ({"model_type": "mpnet", "config": {"hidden_size": 24}, "pad_token_id": 0}, "pad_token_id"),
         ({"model_type": "roberta", "config": {"hidden_size": 24, "max_position_embeddings": 2}}, "config"),
@@ -412,6 +430,7 @@ CODE = {"model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling_x.XModel
         (CODE, "code of its own (auto_map: modeling_x.XModel), which is never run"),
         ({"model_type": "t5", "is_encoder_decoder": True}, "is_encoder_decoder true"),
         ({"model_type": "bert", "is_decoder": True}, "is_decoder true"),
+        ({"model_type": "bert", "own": {"sizes": [1, None]}}, "null in an array of own"),
     ],
 )
 def test_a_config_of_something_else_is_refused(config, expected):

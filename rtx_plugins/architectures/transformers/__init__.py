@@ -52,6 +52,10 @@ _FIRST_POSITION_AFTER_PADDING = frozenset(
 _MPNET_PADDING = 1
 """MPNet's code takes this number for the padding token's, whatever ``config.json`` says."""
 
+_NO_ENCODER = ("is_encoder_decoder", "is_decoder", "add_cross_attention")
+"""Fields that make something else than an encoder of a family."""
+_ENCODERS_ALONE = 'type = "transformers" builds encoders alone'
+
 _TABLE_ABOVE = ("model_type", "vocab_size", "pad_token_id")
 """Fields of the family that are fields of the architecture, since rtx itself goes by them."""
 
@@ -113,8 +117,12 @@ class Transformers(Architecture):
                 yield f"config.{key}", f"stands one table above: [architecture] {key}"
             elif key in _OF_THE_FILE or key.startswith("_"):
                 yield f"config.{key}", "says nothing of the encoder; leave it out"
-        if self.width is None:
+        yield from ((f"config.{key}", _ENCODERS_ALONE) for key in _NO_ENCODER if self.config.get(key))
+        written = next((name for name in _WIDTHS if name in self.fields), None)
+        if written is None:
             yield "config", f"hidden_size is missing, the width of the encoder (some families call it {_WIDTHS[1]})"
+        elif self.width is None:
+            yield "config", f"{written} is {self.fields[written]!r}; it must be an integer above 0"
         if self.vocab_size is not None and self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
             yield "pad_token_id", f"{self.pad_token_id} is not below vocab_size, {self.vocab_size}"
         if self.model_type == "mpnet" and self.pad_token_id != _MPNET_PADDING:
@@ -130,7 +138,7 @@ class Transformers(Architecture):
     def fields(self) -> dict[str, Any]:
         """The family's fields that are given: those of the checkpoint, under what the pipeline writes."""
         written = {**self.pretrained_config, **dict.fromkeys(self.none), **self.config}
-        return {**written, "pad_token_id": self.pad_token_id}
+        return {**_with_lists(written), "pad_token_id": self.pad_token_id}
 
     @property
     def width(self) -> int | None:
@@ -165,9 +173,10 @@ class Transformers(Architecture):
         :raises ValueError: the file asks for code of its own, or is of no encoder.
         """
         _refuse_code(config)
-        for key in ("is_encoder_decoder", "is_decoder", "add_cross_attention"):
+        _refuse_null_in_arrays(config)
+        for key in _NO_ENCODER:
             if config.get(key):
-                raise ValueError(f'config.json has {key} true; type = "transformers" builds encoders alone')
+                raise ValueError(f"config.json has {key} true; {_ENCODERS_ALONE}")
         about = {
             name: value
             for name, value in config.items()
@@ -235,6 +244,29 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
             f"config.json names code of its own (auto_map: {own[-1]}), which is never run; take a checkpoint of a "
             "family that transformers has"
         )
+
+
+def _refuse_null_in_arrays(config: Mapping[str, Any]) -> None:
+    """TOML has no word for it, and left out it would move what stands behind.
+
+    :raises ValueError: an array of a field that is kept has one.
+    """
+
+    def has_one(value: Any) -> bool:
+        if isinstance(value, Mapping):
+            return any(has_one(item) for item in value.values())
+        return isinstance(value, list) and any(item is None or has_one(item) for item in value)
+
+    for name, value in config.items():
+        if name not in _OF_THE_FILE and not name.startswith("_") and has_one(value):
+            raise ValueError(f"config.json has null in an array of {name}, which a pipeline can't hold; take it out")
+
+
+def _with_lists(value: Any) -> Any:
+    """A value as JSON has it: arrays of a pipeline are tuples, which the families' configs refuse."""
+    if isinstance(value, Mapping):
+        return {key: _with_lists(item) for key, item in value.items()}
+    return [_with_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _without_none(value: Any) -> Any:

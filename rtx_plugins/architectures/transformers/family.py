@@ -96,9 +96,25 @@ def built(
     with silent():
         try:
             model: transformers.PreTrainedModel = make(config, dtype=torch.float32, **options_of(cls))
-        except (AssertionError, TypeError, ValueError) as error:  # sizes that don't fit each other
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # sizes that don't fit each other, a function that there isn't
             raise InputError(f"architecture.config: {cls.__name__} refuses it: {_in_one_line(error)}") from error
+    _refuse_uneven_heads(config)
     return model
+
+
+def _refuse_uneven_heads(config: transformers.PreTrainedConfig) -> None:
+    """Heads that can't share the width equally, which not every family looks at before its first batch.
+
+    :raises InputError: they can't.
+    """
+    if hasattr(config, "head_dim") or hasattr(config, "d_head"):  # as wide as they are told
+        return
+    width = getattr(config, "true_hidden_size", None) or getattr(config, "hidden_size", 0)  # MobileBERT's are narrower
+    heads = getattr(config, "num_attention_heads", None)
+    if heads and width % heads:
+        raise InputError(f"architecture.config: {heads} attention heads can't share a width of {width} equally")
 
 
 def options_of(cls: type[transformers.PreTrainedModel]) -> dict[str, Any]:
@@ -165,4 +181,5 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    return f"it knows no {text}" if isinstance(error, KeyError) else text

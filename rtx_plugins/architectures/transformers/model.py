@@ -77,7 +77,10 @@ class PaddedBackbone(nn.Module):
         if self.takes_token_types:
             types = torch.zeros_like(ids).flatten().index_copy_(0, places, batch.token_types)
             inputs["token_type_ids"] = types.view_as(ids)
-        hidden_states = self.model(**inputs).last_hidden_state  # [B, L, H]
+        try:
+            hidden_states = self.model(**inputs).last_hidden_state  # [B, L, H]
+        except ValueError as error:  # the library's word for a setting that doesn't fit the batch
+            raise InputError(f"architecture.config: {self.family} refuses a batch: {error}") from error
         return cast("torch.Tensor", hidden_states.flatten(0, 1).index_select(0, places))
 
     @property

@@ -52,6 +52,8 @@ def suggested(problems, base):
         ("run", "max_norm = 1.0", 'unknown key; "max_norm" belongs in [callbacks.clip_grad_norm]', None),
         ("callbacks.amp", "patience = 1", 'unknown key; "patience" belongs in [callbacks.early_stopping]', None),
         ("", "seed = 3", 'unknown key; "seed" belongs in [run]', None),
+        # one letter is near every other: nothing to suggest
+        ("data.train", "p = 3", "unknown key; keys are files, limit, rename", None),
         ("", "lr = 3", 'unknown key; "lr" belongs in [optimizer]', None),
         # top-level tables
         ("", "[trian]", 'unknown table; did you mean "training"?', "[training]"),
