@@ -16,7 +16,7 @@ from rtx_core import weights
 from rtx_core.dataset import Steps
 from rtx_core.errors import InputError, PluginError
 from rtx_core.groups import parameter_groups
-from rtx_core.model import Model, TrainedModule, assemble, initialize, native_task
+from rtx_core.model import Model, TrainedModule, assemble, initialize, make_model, native_task
 from rtx_core.prepare import Prepared, built_part, task_name
 from rtx_core.registry import PartHooks
 from rtx_core.run import Run
@@ -242,7 +242,8 @@ def build_model(
     On the meta device, where there are no values, a checkpoint is compared and not loaded.
     """
     architecture, seed = pipeline.architecture, pipeline.run.seed
-    model = assemble(
+    source = architecture.from_pretrained
+    model = (make_model if source is None else assemble)(
         architecture,
         pipeline.head,
         task=task_name(pipeline),
@@ -250,11 +251,9 @@ def build_model(
         vocab_size=prepared.vocab_size,
         seed=seed,
     )
-    parameters = model.parameters_by_name()
-    source = architecture.from_pretrained
     if source is None:
-        initialize(model, parameters.keys(), seed)
         return model, None
+    parameters = model.parameters_by_name()
     folder, planned = folder_of(source, working_directory), next(model.parameters()).is_meta
     if planned and not has_weights(folder):
         return model, None  # they are fetched when it runs

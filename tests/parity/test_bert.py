@@ -1,13 +1,12 @@
 """Our BERT computes what transformers' does: hidden states, logits, loss, gradients and size."""
 
-import attrs
 import pytest
 import torch
 import transformers
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
-from rtx_core import Batch, InputError, Outputs
+from rtx_core import Batch, Outputs
 from rtx_plugins.architectures.bert import Bert
 from rtx_plugins.architectures.common.activations import Activation, activation
 from rtx_plugins.heads.linear import Linear
@@ -151,13 +150,10 @@ def test_no_gradient_crosses_a_sequence(build, randomised, batch):
     assert (gradient[stop:] == 0).all()
 
 
-def test_one_token_type_is_for_single_texts(build, batch):
-    """A pair's second text has type 1: one line, not an index out of range; single texts are all of type 0."""
-    model = build("sequence_classification", type_vocab_size=1)
-    pairs = batch("first")
-    with pytest.raises(InputError, match=r"architecture\.type_vocab_size"):
-        model(pairs)
-    assert model(attrs.evolve(pairs, token_types=torch.zeros_like(pairs.token_types))).isfinite().all()
+@pytest.mark.parametrize(("token_types", "of_the_second"), [(1, 0), (2, 1), (3, 1)])
+def test_the_second_text_of_a_pair_has_a_type_of_the_table(token_types, of_the_second):
+    """Where there is one type alone, both texts have it, as a tokenizer of transformers without types gives it."""
+    assert Bert(type_vocab_size=token_types).special_tokens.pair_token_type == of_the_second
 
 
 def test_dropout_acts_in_training_alone(build, batch):

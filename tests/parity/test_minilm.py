@@ -93,7 +93,7 @@ def texts():
 @pytest.fixture(scope="module")
 def tokenizer(minilm):
     """Ours of that folder, as a run with ``from_pretrained`` loads it."""
-    return Pretrained(path=Source.parse(str(minilm), Path())).build([], Bert.special_tokens)
+    return Pretrained(path=Source.parse(str(minilm), Path())).build([], Bert().special_tokens)
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,8 @@ def test_a_packed_sample_is_masked_as_one(packing):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}))
     tokenizer.add_special_tokens(words[:5])
     task = MaskedLm(mask_probability=1.0)
-    part = task.build(tokenizer, task.outputs([], len(words)), max_length=CAPACITY, special_tokens=Bert.special_tokens)
+    outputs, special_tokens = task.outputs([], len(words)), Bert().special_tokens
+    part = task.build(tokenizer, outputs, max_length=CAPACITY, special_tokens=special_tokens)
     ids = [[2, 5, 6, 3], [2, 7, 3], [2, 5, 5, 7, 3]]
     store = SampleStore([attrs.evolve(document(0, len(row)), input_ids=np.array(row, np.int32)) for row in ids])
     view, _ = packed(store, [3], packing, CAPACITY)

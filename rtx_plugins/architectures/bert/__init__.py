@@ -14,7 +14,9 @@ from rtx_plugins.architectures.common.heads import LanguageModelling, QuestionAn
 from rtx_plugins.architectures.common.hugging_face import (
     LANGUAGE,
     PROBLEM_TYPES,
+    heads_rule,
     kept_config,
+    padding_rule,
     refuse_another_model,
     table_rows,
 )
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     import torch
 
+_TOKENS = SpecialTokens(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
 _probability = and_(ge(0.0), lt(1.0))
 
 
@@ -59,9 +62,6 @@ class Bert(Architecture):
         **dict.fromkeys(PROBLEM_TYPES, "BertForSequenceClassification"),
     }
     """``transformers``' class by task; under None the encoder's, which any other task keeps alone."""
-    special_tokens: ClassVar[SpecialTokens] = SpecialTokens(
-        pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"
-    )
 
     hidden_size: int = attrs.field(default=768, validator=ge(1))
     """H, the width of the hidden states."""
@@ -80,7 +80,7 @@ class Bert(Architecture):
     max_position_embeddings: int = attrs.field(default=512, validator=ge(1))
     """Tokens of the longest sequence."""
     type_vocab_size: int = attrs.field(default=2, validator=ge(1))
-    """Token types: 2 tell the texts of a pair apart."""
+    """Token types: 2 tell the texts of a pair apart; with 1 the separator alone does."""
     initializer_range: float = attrs.field(default=0.02, validator=ge(0.0))
     """Standard deviation of the first weights."""
     layer_norm_eps: float = attrs.field(default=1e-12, validator=gt(0.0))
@@ -96,13 +96,13 @@ class Bert(Architecture):
 
     def check(self) -> Iterable[tuple[str, str]]:
         """Sizes that must fit each other."""
-        if self.hidden_size % self.num_attention_heads:
-            yield (
-                "hidden_size",
-                f"{self.hidden_size} can't be shared equally by {self.num_attention_heads} attention heads",
-            )
-        if self.vocab_size is not None and self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
-            yield "pad_token_id", f"{self.pad_token_id} is not below vocab_size, {self.vocab_size}"
+        yield from heads_rule("hidden_size", self.hidden_size, self.num_attention_heads)
+        yield from padding_rule(self)
+
+    @property
+    def special_tokens(self) -> SpecialTokens:  # type: ignore[override]  # its families have the same for all sizes
+        """BERT's tokens; the second text of a pair has a type of its own where there are two."""
+        return attrs.evolve(_TOKENS, pair_token_type=min(1, self.type_vocab_size - 1))
 
     @property
     def usable_positions(self) -> int:

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rtx_core import InputError
 from rtx_plugins.architectures.common.activations import activation
 from rtx_plugins.architectures.common.attention import packed_attention
 from rtx_plugins.architectures.common.initialization import initialize_normal
@@ -31,19 +30,11 @@ class Embeddings(nn.Module):
         self.word_embeddings = nn.Embedding(vocab_size, hidden_size, padding_idx=settings.pad_token_id)
         self.position_embeddings = nn.Embedding(settings.max_position_embeddings, hidden_size)
         self.token_type_embeddings = nn.Embedding(settings.type_vocab_size, hidden_size)
-        self.tells_pairs = settings.special_tokens.pair_token_type < settings.type_vocab_size
         self.LayerNorm = nn.LayerNorm(hidden_size, settings.layer_norm_eps)
         self.dropout = nn.Dropout(settings.hidden_dropout_prob)
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """``[T, H]``.
-
-        :raises InputError: the texts of a pair have types that the table doesn't have.
-        """
-        if not self.tells_pairs and batch.token_types.any():
-            raise InputError(
-                "architecture.type_vocab_size: 1 is for single texts; the second of a pair has another type, so write 2"
-            )
+        """``[T, H]``."""
         # In the order in which transformers adds them: floating-point sums depend on it.
         embeddings = self.word_embeddings(batch.input_ids) + self.token_type_embeddings(batch.token_types)
         embeddings = embeddings + self.position_embeddings(self.positions(batch))

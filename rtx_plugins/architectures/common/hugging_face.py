@@ -10,7 +10,7 @@ import attrs
 from rtx_core import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rtx_core import Architecture, Outputs
 
@@ -41,6 +41,22 @@ def refuse_another_model(config: Mapping[str, Any], only: Mapping[str, Any]) -> 
             raise ValueError(
                 f"config.json has {key} {json.dumps(value)}; {only['model_type']} takes {json.dumps(expected)} only"
             )
+
+
+def heads_rule(field: str, width: int, heads: int) -> Iterator[tuple[str, str]]:
+    """Attention heads share the width equally; as ``check`` yields it.
+
+    :param field: where the width is written.
+    """
+    if width % heads:
+        yield field, f"{width} can't be shared equally by {heads} attention heads"
+
+
+def padding_rule(architecture: Architecture) -> Iterator[tuple[str, str]]:
+    """The padding token has a row in the token table; as ``check`` yields it."""
+    pad, rows = architecture.pad_token_id, architecture.vocab_size
+    if rows is not None and pad is not None and pad >= rows:
+        yield "pad_token_id", f"{pad} is not below vocab_size, {rows}"
 
 
 def table_rows(architecture: Architecture, vocab_size: int) -> int:

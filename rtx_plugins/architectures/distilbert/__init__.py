@@ -10,7 +10,14 @@ from attrs.validators import and_, ge, lt, optional
 from rtx_core import Architecture, Head, Outputs, SpecialTokens, hookimpl
 from rtx_plugins.architectures.common.activations import Activation
 from rtx_plugins.architectures.common.heads import DenseClassifier, LanguageModelling, QuestionAnswering
-from rtx_plugins.architectures.common.hugging_face import PROBLEM_TYPES, kept_config, refuse_another_model, table_rows
+from rtx_plugins.architectures.common.hugging_face import (
+    PROBLEM_TYPES,
+    heads_rule,
+    kept_config,
+    padding_rule,
+    refuse_another_model,
+    table_rows,
+)
 from rtx_plugins.heads.linear import Linear
 
 if TYPE_CHECKING:
@@ -75,10 +82,8 @@ class DistilBert(Architecture):
 
     def check(self) -> Iterable[tuple[str, str]]:
         """Sizes that must fit each other."""
-        if self.dim % self.n_heads:
-            yield "dim", f"{self.dim} can't be shared equally by {self.n_heads} attention heads"
-        if self.vocab_size is not None and self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
-            yield "pad_token_id", f"{self.pad_token_id} is not below vocab_size, {self.vocab_size}"
+        yield from heads_rule("dim", self.dim, self.n_heads)
+        yield from padding_rule(self)
 
     @property
     def usable_positions(self) -> int:

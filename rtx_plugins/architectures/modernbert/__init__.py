@@ -13,7 +13,9 @@ from rtx_plugins.architectures.common.activations import Activation
 from rtx_plugins.architectures.common.hugging_face import (
     LANGUAGE,
     PROBLEM_TYPES,
+    heads_rule,
     kept_config,
+    padding_rule,
     refuse_another_model,
     table_rows,
 )
@@ -128,18 +130,14 @@ class ModernBert(Architecture):
 
     def check(self) -> Iterable[tuple[str, str]]:
         """Sizes that must fit each other."""
-        if self.hidden_size % self.num_attention_heads:
-            yield (
-                "hidden_size",
-                f"{self.hidden_size} can't be shared equally by {self.num_attention_heads} attention heads",
-            )
-        elif self.hidden_size // self.num_attention_heads % 2:
+        yield from heads_rule("hidden_size", self.hidden_size, self.num_attention_heads)
+        per_head, rest = divmod(self.hidden_size, self.num_attention_heads)
+        if per_head % 2 and not rest:
             yield (
                 "hidden_size",
                 f"{self.hidden_size} by {self.num_attention_heads} attention heads is odd; rotary positions need pairs",
             )
-        if self.vocab_size is not None and self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
-            yield "pad_token_id", f"{self.pad_token_id} is not below vocab_size, {self.vocab_size}"
+        yield from padding_rule(self)
 
     @property
     def usable_positions(self) -> int:

@@ -16,7 +16,7 @@ import attrs
 from attrs.validators import ge, optional
 
 from rtx_core import Architecture, Head, Outputs, SpecialTokens, hookimpl
-from rtx_plugins.architectures.common.hugging_face import head_config
+from rtx_plugins.architectures.common.hugging_face import head_config, padding_rule
 from rtx_plugins.architectures.transformers.heads import TASKS, OriginalHead
 from rtx_plugins.architectures.transformers.tokens import conventional, special_tokens_in
 
@@ -123,8 +123,7 @@ class Transformers(Architecture):
             yield "config", f"hidden_size is missing, the width of the encoder (some families call it {_WIDTHS[1]})"
         elif self.width is None:
             yield "config", f"{written} is {self.fields[written]!r}; it must be an integer above 0"
-        if self.vocab_size is not None and self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
-            yield "pad_token_id", f"{self.pad_token_id} is not below vocab_size, {self.vocab_size}"
+        yield from padding_rule(self)
         if self.model_type == "mpnet" and self.pad_token_id != _MPNET_PADDING:
             yield (
                 "pad_token_id",
